@@ -10,6 +10,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import MD5
+from django.shortcuts import get_object_or_404
 
 from profiles.advice.models import AdviceDecision
 from profiles.ceilings.models import CeilingRun
@@ -166,6 +167,11 @@ class KernelStat(BelowProject):
 
     def __str__(self) -> str:
         return self.short_name
+
+    @classmethod
+    def find_or_404(cls, profile_id: int, kernel_id: int) -> KernelStat:
+        """Return a kernel with its profile. Raises Http404 where this profile has no such kernel."""
+        return get_object_or_404(cls.objects.select_related("profile"), pk=kernel_id, profile_id=profile_id)
 
 
 class LaunchCounters(BelowProject):

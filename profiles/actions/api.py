@@ -32,7 +32,7 @@ class KernelActionsApi(APIView):
     @extend_schema(operation_id="kernel_actions", responses=KernelActionsJson)
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Fields of a tune job and of a capture for one kernel, as the forms would be filled in; `url` is the form's."""
-        kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+        kernel = KernelStat.find_or_404(pk, kernel_pk)
         made = {"tune": selectors.tune(kernel), "capture": selectors.capture(kernel)}
         return Response({"kernel": kernel.name, **{name: {"url": action.url or None, "said": action.said, "fields": action.fields}
                                                    for name, action in made.items()}})

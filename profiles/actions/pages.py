@@ -18,13 +18,13 @@ from profiles.models import CaptureTarget, KernelStat, Profile
 @require_safe
 def kernel_tune(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """A tune job of the kernel's operator, shape and type; back to the kernel where none can stand in for it."""
-    return _go(request, selectors.tune(_kernel(pk, kernel_pk)), pk, kernel_pk)
+    return _go(request, selectors.tune(KernelStat.find_or_404(pk, kernel_pk)), pk, kernel_pk)
 
 
 @require_safe
 def kernel_capture(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """A capture with Nsight Compute of the launch that stands for the kernel."""
-    return _go(request, selectors.capture(_kernel(pk, kernel_pk)), pk, kernel_pk)
+    return _go(request, selectors.capture(KernelStat.find_or_404(pk, kernel_pk)), pk, kernel_pk)
 
 
 @require_POST
@@ -46,10 +46,6 @@ def profile_counters(request: HttpRequest, pk: int) -> HttpResponse:
         return redirect(action.url)
     messages.info(request, action.said)
     return redirect("capture", made.pk)
-
-
-def _kernel(pk: int, kernel_pk: int) -> KernelStat:
-    return get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
 
 
 def _go(request: HttpRequest, action: selectors.Action, pk: int, kernel_pk: int) -> HttpResponse:

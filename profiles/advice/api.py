@@ -42,7 +42,7 @@ class KernelAdviceApi(APIView):
     @extend_schema(operation_id="kernel_advice_decide", request=DecisionSerializer, responses={201: selectors.DecisionJson})
     def post(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Take a piece of advice up, assign or dismiss it. A later profile of another build closes what was taken up."""
-        kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile=pk)
+        kernel = KernelStat.find_or_404(pk, kernel_pk)
         return _decide(request, kernel.profile, kernel)
 
 

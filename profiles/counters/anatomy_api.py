@@ -23,7 +23,7 @@ class AnatomyApi(APIView):
                          "l2-cache, device-memory, pipes, opcodes, details"), FORMAT])
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response | HttpResponse:
         """Speed of light by part, memory chart and tables, pipes, instruction mix, schedulers, the details page's sections."""
-        kernel = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+        kernel = KernelStat.find_or_404(pk, kernel_pk)
         kind, asked = asked_format(request), request.query_params.get("table", "")
         document = selectors.anatomy_json(kernel, request.query_params)
         if document is None:

@@ -16,10 +16,6 @@ from profiles.kernel import selectors
 from profiles.models import KernelStat
 
 
-def _kernel(pk: int, kernel_pk: int) -> KernelStat:
-    return get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
-
-
 class KernelBaselinesJson(TypedDict):
     baselines: list[selectors.KernelBaselineJson]
     choices: list[Choice]
@@ -30,7 +26,7 @@ class BaselineListApi(APIView):
         OpenApiParameter("q", str, description="words of kernel, profile, build or GPU")])
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Results that may be the baseline of this kernel, the same kernel first."""
-        kernel, find = _kernel(pk, kernel_pk), request.query_params.get("q", "")[:200]
+        kernel, find = KernelStat.find_or_404(pk, kernel_pk), request.query_params.get("q", "")[:200]
         return Response({"baselines": selectors.candidates(kernel, find),
                          "choices": plain(selectors.baseline_choices(kernel, find))})
 
@@ -41,7 +37,7 @@ class OverlayApi(APIView):
         OpenApiParameter("launch", int, description="of this kernel; else all together")])
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Every number of the kernel's page beside the baseline's, with the difference in percent of the baseline."""
-        document = selectors.overlay_json(_kernel(pk, kernel_pk), request.query_params)
+        document = selectors.overlay_json(KernelStat.find_or_404(pk, kernel_pk), request.query_params)
         if document is None:
             raise NotFound("baseline must name a kernel of a ready profile: KERNEL or KERNEL-LAUNCH")
         return Response(document)

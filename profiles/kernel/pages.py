@@ -22,7 +22,7 @@ def kernel(request: HttpRequest, pk: int, kernel_pk: int, tab: str = "") -> Http
     """Why is this kernel slow? `?launch=INDEX` one launch, `?baseline=KERNEL` or `KERNEL-LAUNCH` lays another result over it."""
     if tab not in VIEWS:
         raise Http404("no such tab")
-    row = get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
+    row = KernelStat.find_or_404(pk, kernel_pk)
     page, baseline = KernelPage(row, request.GET), selectors.baseline_page(request.GET)
     shown = page.context() | {
         "tab": tab, "tab_title": next(each.title for each in tabs.TABS if each.name == tab), "baseline": baseline,

@@ -12,19 +12,15 @@ from profiles.source import sampling_selectors, selectors
 from profiles.source.selectors import baseline_of
 
 
-def _kernel(pk: int, kernel_pk: int) -> KernelStat:
-    return get_object_or_404(KernelStat.objects.select_related("profile"), pk=kernel_pk, profile_id=pk)
-
-
 @require_safe
 def source(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """Which line is it?"""
-    return render(request, "profiles/kernel/source.html", selectors.source_page(_kernel(pk, kernel_pk), request.GET) | {
+    return render(request, "profiles/kernel/source.html", selectors.source_page(KernelStat.find_or_404(pk, kernel_pk), request.GET) | {
         "baseline": request.GET.get("baseline", "") if baseline_of(request.GET) else ""})
 
 
 @require_safe
 def sampling(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """What ran when inside the kernel?"""
-    page = sampling_selectors.sampling_page(_kernel(pk, kernel_pk), request.GET)
+    page = sampling_selectors.sampling_page(KernelStat.find_or_404(pk, kernel_pk), request.GET)
     return render(request, "profiles/kernel/sampling.html", page | charts_sampling.sampling_figures(page))

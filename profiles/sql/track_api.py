@@ -115,7 +115,7 @@ class SqlTimelineApi(TimelineView):
         mine = [unit for unit in units if unit[0] >= own]
         theirs: list[Unit] = [unit for unit in units if unit[0] < own]
         more = sql_tracks.rows_of(drawn, level, index, mine, own, len(base.names))
-        return tracks.tile_gzip(units, _join_rows(base.tile(level, index, theirs), more) if theirs else more)
+        return selectors.packed_gzip(units, _join_rows(base.tile(level, index, theirs), more) if theirs else more)
 
 
 def _join_rows(first: TileRows, second: TileRows) -> TileRows:

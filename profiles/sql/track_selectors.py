@@ -98,12 +98,6 @@ def names_of(drawn: list[QueryTracks]) -> list[str]:
     return [name for each in drawn for name in each.names]
 
 
-def tile_gzip(units: Sequence[tuple[int, int, int]], rows: TileRows) -> bytes:
-    """Return the tile's bytes, compressed."""
-    packed: bytes = igzip.compress(pack(units, rows), compresslevel=1)
-    return packed
-
-
 def slice_detail(drawn: list[QueryTracks], slice_id: int, first_id: int) -> dict[str, Any] | None:
     """Return a row of a query as the timeline's panel shows a slice.
 

@@ -24,13 +24,14 @@ from profiles.analysis.trace.layer.parts import MOST_CALLS, SCORES, VALUES, WEIG
 from profiles.analysis.trace.layer.work import PRODUCTS
 from profiles.analysis.trace.needed.avoidable import sizes_of, times
 from profiles.analysis.trace.needed.facts import Facts, Item, facts_of
-from profiles.analysis.trace.needed.kinds import caches, masks, repeated, scores, updates, weights, zeroed
+from profiles.analysis.trace.needed.kinds import attention, caches, repeated, training, weights
 from profiles.ingest.trace import Category
 
 Floats = npt.NDArray[np.float64]
 # What tells that a launch belongs to an operation which its operator does not name: a finder of `trace.needed` for each.
-_FINDERS = (("scores", scores.find), ("repeated", repeated.find), ("caches", caches.find), ("masks", masks.find),
-            ("weights", weights.find), ("gradients", zeroed.find), ("updates", updates.find))
+_FINDERS = (("scores", attention.find_scores), ("repeated", repeated.find), ("caches", caches.find),
+            ("masks", attention.find_masks), ("weights", weights.find), ("gradients", training.find_zeroed),
+            ("updates", training.find_updates))
 _OPTIMIZER = re.compile(r"(?:^|::)_?fused_(?:adam|adamw|sgd|adagrad|lamb)|_foreach_"
                         r"|multi_tensor_apply_kernel.*(?:adam|sgd|lamb(?!da))", re.IGNORECASE)
 _ACTIVATION = re.compile(r"^(?:silu|gelu|relu|leaky_relu|hardtanh|hardswish|mish|elu|sigmoid|tanh|clamp_min|threshold|glu)_?"
@@ -204,7 +205,7 @@ def _blocks(facts: Facts, sequence: Sequence[int], core: Sequence[int]) -> Itera
 
 def _is_joined(facts: Facts, sequence: Sequence[int], before: int, after: int) -> bool:
     between = [facts.at(position) for position in sequence[before + 1:after]]
-    return len(between) <= scores.LOOKED and all(
+    return len(between) <= attention.LOOKED and all(
         item.role in _INSIDE_ATTENTION and not item.is_within("linear") for item in between)
 
 

@@ -43,6 +43,12 @@ def join(*sets: Intervals) -> Intervals:
     return union(np.concatenate([s.start_ns for s in sets]), np.concatenate([s.end_ns for s in sets]))
 
 
+def select(start_ns: Int64, end_ns: Int64, which: npt.NDArray[np.bool_]) -> Intervals:
+    """Return those of the pairs that `which` marks, without empty ones."""
+    keep = which & (end_ns > start_ns)
+    return Intervals(start_ns[keep], end_ns[keep])
+
+
 def gaps(covered: Intervals, start_ns: int, end_ns: int) -> Intervals:
     """Return what `covered` (disjoint, ordered) leaves free of [start_ns, end_ns)."""
     inner = clip(covered, start_ns, end_ns)

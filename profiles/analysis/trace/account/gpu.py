@@ -183,20 +183,20 @@ def _idle(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int
     queued = gaps.end_ns - returned
     waits = known & ~first & (queued > LATENCY_NS)      # before its first work a GPU may do what was launched before the recording
     starting = known & (queued <= LATENCY_NS)
-    out = {"stream_wait": _chosen(returned, gaps.end_ns, waits),
-           "unknown": _chosen(gaps.start_ns, gaps.end_ns, ended & ~known & ~first),
-           "outside": intervals.join(_chosen(gaps.start_ns, gaps.end_ns, first & ~known),
-                                     _chosen(returned, gaps.end_ns, first & known & (queued > LATENCY_NS)))}
+    out = {"stream_wait": intervals.select(returned, gaps.end_ns, waits),
+           "unknown": intervals.select(gaps.start_ns, gaps.end_ns, ended & ~known & ~first),
+           "outside": intervals.join(intervals.select(gaps.start_ns, gaps.end_ns, first & ~known),
+                                     intervals.select(returned, gaps.end_ns, first & known & (queued > LATENCY_NS)))}
     names["stream_wait"] = _names_of_gaps(frame, after, np.where(waits, queued, 0))
     tracks = busiest(thread[known])
     unread = known & ~np.isin(thread, tracks)
-    out["host_code"] = _chosen(gaps.start_ns, returned, unread & ~first)
-    out["launch_latency"] = _chosen(returned, gaps.end_ns, starting & unread)
+    out["host_code"] = intervals.select(gaps.start_ns, returned, unread & ~first)
+    out["launch_latency"] = intervals.select(returned, gaps.end_ns, starting & unread)
     for track in tracks:
         for some, known_only in ((known & (thread == track) & ~first, False), (known & (thread == track) & first, True)):
-            late, latency = _chosen(gaps.start_ns, returned, some), _chosen(returned, gaps.end_ns, starting & some)
+            late, latency = intervals.select(gaps.start_ns, returned, some), intervals.select(returned, gaps.end_ns, starting & some)
             _add(out, names, host, late, latency, track, known_only)
-    tail = _chosen(gaps.start_ns, gaps.end_ns, ~ended)
+    tail = intervals.select(gaps.start_ns, gaps.end_ns, ~ended)
     within = intervals.intersect(tail, steps)
     last = frame.call[work.rows[-1]] if work.rows.size else -1
     if last >= 0 and within.start_ns.size:
@@ -247,8 +247,3 @@ def _before_small(frame: Frame, work: DeviceWork, launching: Intervals, launched
     usual = cost <= LAUNCH_NS
     chosen = ends_small & usual
     return intervals.intersect(launching, intervals.union(launched.gaps.start_ns[chosen], launched.gaps.end_ns[chosen]))
-
-
-def _chosen(start_ns: Ints, end_ns: Ints, which: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Intervals:
-    keep = which & (end_ns > start_ns)
-    return Intervals(start_ns[keep], end_ns[keep])

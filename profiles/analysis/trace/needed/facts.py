@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -165,7 +165,11 @@ class Facts:
 
     def where(self, *roles: str) -> Iterator[int]:
         """Yield the positions whose launch has one of these roles, those taken left out."""
-        wanted = [item.role in roles for item in self.items]
+        return self.which(lambda item: item.role in roles)
+
+    def which(self, fits: Callable[[Item], object]) -> Iterator[int]:
+        """Yield the positions whose item fits, those taken left out; `fits` is asked once for each item."""
+        wanted = [bool(fits(item)) for item in self.items]
         return (position for position, number in enumerate(self.item) if wanted[number] and not self.taken[position])
 
     def total_ns(self, positions: list[int]) -> int:

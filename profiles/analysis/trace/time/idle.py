@@ -95,19 +95,19 @@ def idle_of(frame: Frame, work: DeviceWork, host: HostRows, begin_ns: int, end_n
     returned = np.where(known, np.clip(frame.end_ns[call], gaps.start_ns, gaps.end_ns), gaps.end_ns)
     thread = np.where(call >= 0, frame["track"][call], -1).astype(np.int64)
     causes = {"host_slow": intervals.EMPTY, "synchronisation": intervals.EMPTY, "data_loading": intervals.EMPTY,
-              "kernel_wait": _select(returned, gaps.end_ns, known), "other": _select(gaps.start_ns, gaps.end_ns, inside & ~known),
-              "edges": _select(gaps.start_ns, gaps.end_ns, ~inside)}
+              "kernel_wait": intervals.select(returned, gaps.end_ns, known), "other": intervals.select(gaps.start_ns, gaps.end_ns, inside & ~known),
+              "edges": intervals.select(gaps.start_ns, gaps.end_ns, ~inside)}
     looked = busiest(thread[known])
     unread = known & ~np.isin(thread, looked)
-    causes["host_slow"] = _select(gaps.start_ns, returned, unread)
+    causes["host_slow"] = intervals.select(gaps.start_ns, returned, unread)
     for track in looked:
         mine = known & (thread == track)
-        late = _select(gaps.start_ns, returned, mine)
+        late = intervals.select(gaps.start_ns, returned, mine)
         waited = track_cover(frame, track, host.waits)
         drained = mine & (intervals.covered_before(waited, gaps.start_ns + 1) > intervals.covered_before(waited, gaps.start_ns))
         parts = in_turn({
             "data_loading": intervals.intersect(late, track_cover(frame, track, host.loading)),
-            "synchronisation": intervals.join(intervals.intersect(late, waited), _select(gaps.start_ns, returned, drained)),
+            "synchronisation": intervals.join(intervals.intersect(late, waited), intervals.select(gaps.start_ns, returned, drained)),
             "host_slow": late})
         for name, part in parts.items():
             causes[name] = intervals.join(causes[name], part)
@@ -119,11 +119,6 @@ def _cut(gaps: Intervals, at_ns: int | None) -> Intervals:
     if at_ns is None or not gaps.start_ns.size or not gaps.start_ns[0] < at_ns < gaps.end_ns[0]:
         return gaps
     return Intervals(np.r_[gaps.start_ns[:1], at_ns, gaps.start_ns[1:]], np.r_[at_ns, gaps.end_ns])
-
-
-def _select(start_ns: Ints, end_ns: Ints, which: Mask) -> Intervals:
-    keep = which & (end_ns > start_ns)
-    return Intervals(start_ns[keep], end_ns[keep])
 
 
 def track_cover(frame: Frame, track: int, rows: Rows) -> Intervals:

@@ -16,8 +16,8 @@ FEWEST = 4
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find concatenations of a large tensor with a small one along one dimension, whose large one grows from call to call."""
     grown: dict[tuple[object, ...], list[tuple[int, int]]] = {}
-    for position in (each for each, number in enumerate(facts.item) if is_concatenation(facts.items[number])):
-        if facts.is_backward[position] or facts.taken[position]:
+    for position in facts.which(is_concatenation):
+        if facts.is_backward[position]:
             continue
         found = growth(facts.at(position))
         if found is not None:

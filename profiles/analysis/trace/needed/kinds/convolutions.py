@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,7 +21,7 @@ SMALL = 1000                        # times fewer elements: passed over on the w
 
 def find_written_out(facts: Facts) -> Iterator[Avoidable]:
     """Find convolutions that PyTorch computes itself, as columns and products; `unfold` of one's own is none of them."""
-    mine = [position for position, number in enumerate(facts.item) if not facts.taken[position] and _is_slow(facts.items[number])]
+    mine = list(facts.which(_is_slow))
     if len(mine) < FEWEST:
         return
     products = [each for each in mine if facts.at(each).role in ("product", "convolution")]
@@ -67,3 +68,43 @@ def _is_slow(item: Item) -> bool:
         return True
     is_within = not item.path or item.is_within("conv2d", "conv3d", "convolution", "_convolution")
     return is_within and any(name in item.kernel[:200] for name in _COLUMNS)
+
+
+# Images in NCHW before convolutions that compute in NHWC: layouts are converted at each, norms and pooling read the slower one.
+
+LEAST_SHARE = 0.01                  # of the kernels' time: fewer conversions are those of the input and the result
+LAYOUT_REACHED = (0.7, 0.3)               # of DRAM's ceiling that channels-last norms and pooling reach, at best, at worst
+_GROUP_NORM = re.compile(r"group_?norm", re.IGNORECASE)
+_CHANNELS_FIRST = ("batch_norm", "max_pool", "avg_pool", "adaptive_avg_pool")
+
+
+def find_layouts(facts: Facts) -> Iterator[Avoidable]:
+    conversions = [each for each in facts.where("layout") if "addpadding" not in facts.at(each).kernel.lower()]
+    if not conversions or facts.total_ns(conversions) < LEAST_SHARE * int(facts.ns.sum()):
+        return
+    slow, stays_best, stays_worst = list[int](), 0.0, 0.0
+    for position in facts.which(_is_channels_first):
+        floor, ns = float(facts.floor_ns[position]), float(facts.ns[position])
+        slow.append(position)
+        if np.isnan(floor):
+            stays_best, stays_worst = stays_best + 0.3 * ns, stays_worst + ns
+        else:
+            stays_best += min(ns, floor / LAYOUT_REACHED[0])
+            stays_worst += min(ns, floor / LAYOUT_REACHED[1])
+    convolutions = sum(1 for _ in facts.where("convolution"))
+    if any(_GROUP_NORM.search(item.kernel[:300]) or any("group_norm" in name for name in item.path) for item in facts.items):
+        yield Avoidable(conversions, (0.0, float(facts.total_ns(conversions))),
+                        f"layouts are converted {len(conversions):,} times around {convolutions:,} convolutions",
+                        "group norm, which is slower on NHWC, does not lose as much: measure it", certain=False,
+                        numbers={"conversions": len(conversions), "convolutions": convolutions})
+        return
+    yield Avoidable([*conversions, *slow], (stays_best, stays_worst),
+                    f"layouts are converted {len(conversions):,} times around {convolutions:,} convolutions"
+                    + (", and batch norm and pooling run on NCHW" if slow else ""),
+                    numbers={"conversions": len(conversions), "convolutions": convolutions,
+                             "conversion_ns": facts.total_ns(conversions), "norm_and_pooling_ns": facts.total_ns(slow)})
+
+
+def _is_channels_first(item: Item) -> bool:
+    kernel = item.kernel[:300].lower()
+    return any(name in kernel for name in _CHANNELS_FIRST) and "channels_last" not in kernel and "nhwc" not in kernel

@@ -17,8 +17,7 @@ _WHOLE = ("topk", "unique", "_unique2", "unique_consecutive", "median", "kthvalu
 
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find sorts of floating-point rows of LEAST_ROW and more; a selection reads each element once or twice instead."""
-    sorts = {position for position, number in enumerate(facts.item)
-             if not facts.taken[position] and not facts.is_backward[position] and _row(facts.items[number])}
+    sorts = {each for each in facts.which(_row) if not facts.is_backward[each]}
     mine = sorted(sorts - {each for sequence in facts.sequences for each in _read_whole(facts, sequence, sorts)})
     if not mine:
         return

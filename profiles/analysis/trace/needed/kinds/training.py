@@ -1,4 +1,4 @@
-"""Parameters updated, clipped or zeroed tensor by tensor, in several passes over memory each."""
+"""Work of training: parameters tensor by tensor, gradients filled with zeros, dropout where nothing is trained."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import numpy as np
 
 from profiles.analysis.trace.needed.avoidable import Avoidable
 from profiles.analysis.trace.needed.facts import Facts, Item
+
+# Parameters updated, clipped or zeroed tensor by tensor, in several passes over memory each.
 
 FEWEST = 24                         # launches: fewer are the update of some scalars
 # Passes of memory for each element in one fused pass: Adam reads parameter, gradient and both moments, and writes three of them.
@@ -25,7 +27,7 @@ FEWEST_CHANGED = 64
 _CHANGES = ("mul_", "add_", "sub_", "div_", "lerp_", "addcmul_", "addcdiv_")
 
 
-def find(facts: Facts) -> Iterator[Avoidable]:
+def find_updates(facts: Facts) -> Iterator[Avoidable]:
     mine = [each for each in np.flatnonzero(facts.is_update & ~facts.taken).tolist() if not _is_listed(facts.at(each))]
     mine = mine or [each for sequence in facts.sequences for each in _by_name(facts, sequence)]
     if len(mine) >= FEWEST:
@@ -35,9 +37,8 @@ def find(facts: Facts) -> Iterator[Avoidable]:
             total = float(facts.total_ns(run))
             yield Avoidable(run, (0.4 * total, 0.85 * total), f"tensors are changed in place one by one in {len(run):,} launches",
                             host_shares=(0.4, 1.0), numbers={"launches": len(run)})
-    clipped = [position for position, number in enumerate(facts.item)
-               if not facts.taken[position] and facts.items[number].path[:1] in (("linalg_vector_norm",), ("norm",))
-               and not facts.is_update[position]]
+    clipped = [each for each in facts.which(lambda item: item.path[:1] in (("linalg_vector_norm",), ("norm",)))
+               if not facts.is_update[each]]
     if len(clipped) >= FEWEST:
         clipped += _scaled(facts, clipped)
         yield Avoidable(clipped, (0.15 * facts.total_ns(clipped), 0.5 * facts.total_ns(clipped)),
@@ -116,3 +117,37 @@ def _updates(facts: Facts, mine: list[int]) -> Avoidable:
         stays = (min(total, least / REACHED[0]), min(total, least / REACHED[1]))
     return Avoidable(mine, stays, f"parameters are updated tensor by tensor in {len(mine):,} launches", host_shares=(0.4, 1.0),
                      numbers={"launches": len(mine), "elements": elements, "rule": rule})
+
+
+# Gradients set to zero, in place of being dropped.
+
+FEWEST_ZEROED = 4
+
+
+def find_zeroed(facts: Facts) -> Iterator[Avoidable]:
+    mine = list(facts.which(lambda item: any("zero_grad" in name for name in item.path)))
+    if len(mine) >= FEWEST_ZEROED:          # a gradient that is dropped is taken, not added to
+        added = list(facts.which(lambda item: item.path[:2] == ("add_", "torch::autograd::AccumulateGrad")))
+        yield Avoidable([*mine, *added], (0.0, 0.0), f"gradients are filled with zeros ({len(mine):,} launches) and added to",
+                        host_shares=(0.4, 1.0), numbers={"launches": len(mine), "additions": len(added)})
+
+
+# Work of training in a run that only infers: dropout, and statistics of batches.
+
+FEWEST_IDLE = 2
+
+
+def find_training_mode(facts: Facts) -> Iterator[Avoidable]:
+    if facts.has_backward:
+        return
+    dropped = list(facts.which(lambda item: (
+        item.is_within("native_dropout", "dropout", "dropout_") or "dropout" in item.kernel[:300].lower())
+        and item.role not in ("attention", "product")))
+    if len(dropped) >= FEWEST_IDLE:
+        yield Avoidable(dropped, (0.0, 0.0), f"dropout runs {len(dropped):,} times, and nothing is trained",
+                        "the model is not trained here", numbers={"launches": len(dropped)})
+    counted = list(facts.which(lambda item: "batch_norm_collect_statistics" in item.kernel[:300]))
+    if len(counted) >= FEWEST_IDLE:
+        yield Avoidable(counted, (0.0, 0.0),
+                        f"batch norm computes the statistics of {len(counted):,} batches, and nothing is trained",
+                        "the model is not trained here", numbers={"launches": len(counted)})

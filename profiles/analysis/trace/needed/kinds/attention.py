@@ -1,15 +1,21 @@
-"""Attention's scores written to memory: two products with a softmax between them, in place of one fused kernel."""
+"""Attention by a slower way than the GPU has: scores written to memory, slower kernels, masks as tensors."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from math import prod
 
+import numpy as np
+
+from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.launches import precision_of
-from profiles.analysis.trace.needed.avoidable import Avoidable, element_bytes, floor_ns, sizes_of
-from profiles.analysis.trace.needed.facts import Facts, Item
-from profiles.analysis.trace.needed.kinds.backends import fallback_reason
+from profiles.analysis.trace.needed.avoidable import Avoidable, element_bytes, floor_ns, sizes_of, times
+from profiles.analysis.trace.needed.facts import Facts, Item, steps_of_names
+from profiles.ingest.trace import Category
+
+# Attention's scores written to memory: two products with a softmax between them, in place of one fused kernel.
 
 LOOKED = 30                         # launches between a product and the softmax over its result
 TILE = 64                           # queries that a fused kernel computes at once (FlashAttention's smallest)
@@ -20,7 +26,7 @@ _LOG = re.compile(r"LogSoftMax|softmax_warp_forward<[^>]*, \d+, true")
 HELPERS = ("copy", "elementwise", "fill", "index", "softmax", "other", "reduction", "product_helper")
 
 
-def find(facts: Facts) -> Iterator[Avoidable]:
+def find_scores(facts: Facts) -> Iterator[Avoidable]:
     found = list(_find(facts))
     ordered = [each for each in found if each.numbers.get("by_order")]
     yield from (each for each in found if len(ordered) >= ORDERED or not each.numbers.get("by_order"))
@@ -161,3 +167,121 @@ def _backward(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidabl
     return last, Avoidable(claimed, _stays(floor, whole, rows, columns, 0.35),
                            f"the gradient of attention's scores is written to memory ({batch} × {rows} × {columns})",
                            numbers={"batch": batch, "queries": rows, "keys": columns, "score_elements": batch * rows * columns})
+
+
+# Attention by a slower kernel than the GPU has, and what of the call keeps it from the fast one.
+
+_SDPA = "aten::scaled_dot_product_attention"
+_EFFICIENT = ("_scaled_dot_product_efficient_attention", "_efficient_attention_forward")
+FLASH_REACHED = (0.7, 0.4)          # of its ceiling that a FlashAttention kernel reaches, at best, at worst (arXiv 2407.08608)
+MOST_HEAD = 256                     # that FlashAttention takes, in steps of 8 (PyTorch, sdp_utils.cpp)
+LEAST_QUERIES = 64
+
+
+def find_slower(facts: Facts) -> Iterator[Avoidable]:
+    """Find memory-efficient attention whose call says why it is not FlashAttention: a mask, float32, a head size."""
+    mine, best, worst, why = list[int](), 0.0, 0.0, Counter[str]()
+    for position in facts.where("attention"):
+        item, sizes = facts.at(position), sizes_of(facts.at(position))
+        floor, ns = float(facts.floor_ns[position]), float(facts.ns[position])
+        if facts.is_backward[position] or not item.is_within(*_EFFICIENT) or len(sizes) != 6 or sizes[3] < LEAST_QUERIES:
+            continue
+        reason = fallback_reason(facts, position)
+        if not reason or np.isnan(floor) or floor >= FLASH_REACHED[1] * ns:
+            continue
+        mine.append(position)
+        best, worst = best + min(ns, floor / FLASH_REACHED[0]), worst + min(ns, floor / FLASH_REACHED[1])
+        why[reason] += 1
+    if mine:
+        yield Avoidable(mine, (best, worst),
+                        f"attention runs in the memory-efficient kernel {len(mine):,} times, not in FlashAttention: "
+                        f"{why.most_common(1)[0][0]}", numbers={"launches": len(mine), "why": dict(why)})
+
+
+def fallback_reason(facts: Facts, position: int) -> str:
+    """Return what of the `scaled_dot_product_attention` around a launch keeps it from FlashAttention, "" where nothing shows."""
+    row = int(facts.frame.operator[int(facts.every.rows[position])])
+    while row >= 0 and facts.frame.text(row) != _SDPA:
+        row = int(facts.frame.enclosing(facts.frame.parent[[row]], Category.CPU_OP)[0])
+    if row < 0:
+        return ""
+    call = Call(_SDPA, facts.frame.arguments(row))
+    query, mask = call.tensor(0), call.tensor(3)
+    if query is None or not query.shape:
+        return ""
+    if query.dtype in ("fp32", "fp64"):
+        return f"{query.dtype} in place of 16 bits"
+    if mask is not None and mask.shape:
+        return f"a mask of {'×'.join(map(str, mask.shape))}"
+    size = query.shape[-1]
+    return f"heads of {size}" if size > MOST_HEAD or size % 8 else ""
+
+
+# Masks of queries × keys built again in each layer.
+
+_MAKERS = ("where", "masked_fill", "le", "lt", "ge", "gt", "eq", "ne", "tril", "triu", "logical_and", "logical_not", "bitwise_and",
+           "bitwise_not", "full", "fill", "sub", "rsub")
+FEWEST_MASKS = 3                          # times that one mask is built
+LEAST_MASK = 1 << 18
+
+
+def find_masks(facts: Facts) -> Iterator[Avoidable]:
+    squares = _attended(facts)
+    made: dict[tuple[int, int], list[int]] = {}
+    for position in facts.where("index", "elementwise", "fill", "copy"):
+        item = facts.at(position)
+        shape = max(item.shapes, key=prod, default=())
+        is_mask = item.path and item.path[0].rstrip("_") in _MAKERS and len(shape) >= 2 and shape[-2:] in squares \
+            and prod(shape[:-2]) <= 64 and prod(shape) >= LEAST_MASK and not facts.is_backward[position]
+        if is_mask:
+            made.setdefault((shape[-2], shape[-1]), []).append(position)
+    steps = steps_of_names(facts.frame.names)
+    for square, mine in made.items():
+        often = Counter(facts.item[position] for position in mine)
+        again = [position for position in mine if often[facts.item[position]] >= FEWEST_MASKS * steps]
+        if again:
+            total = float(facts.total_ns(again))
+            yield Avoidable(again, (total / max(often.values()), 2 * total / FEWEST_MASKS),
+                            f"a mask of {times(square)} is built again and again", numbers={"launches": len(again)})
+
+
+def _attended(facts: Facts) -> set[tuple[int, int]]:
+    """Return the queries and keys of every attention and softmax."""
+    out = set[tuple[int, int]]()
+    for item in facts.items:
+        sizes = item.work.sizes if item.work else ()
+        if item.role == "attention" and len(sizes) == 6 and sizes[3] > 1:
+            out.add((sizes[3], sizes[4]))
+        if item.role == "softmax":
+            out |= {(shape[-2], shape[-1]) for shape in item.shapes if len(shape) >= 3 and shape[-2] > 1}
+    return out
+
+
+# Causal attention with its mask as a tensor: all pairs of queries and keys are computed, and the mask is read.
+
+_TRIANGLES = ("tril", "triu", "tril_", "triu_", "le", "ge", "lt", "gt")    # what makes a causal mask, with its queries × keys
+CAUSAL_REACHED = (0.9, 0.35)               # of the causal half's ceiling that a kernel without a mask reaches, at best, at worst
+LEAST_TOKENS = 64
+QKV = 3                             # an attention's first tensors, which are no mask whatever their shape
+
+
+def find_causal(facts: Facts) -> Iterator[Avoidable]:
+    """Find attention of as many queries as keys that reads a mask of that square, where the trace makes a triangle of it."""
+    triangles = {shape[-1] for item in facts.items if item.path[:1] and item.path[0] in _TRIANGLES
+                 for shape in item.shapes if len(shape) >= 2 and max(shape[-2:]) == shape[-1] and shape[-1] >= LEAST_TOKENS}
+    mine, best, worst = list[int](), 0.0, 0.0
+    for position in facts.where("attention"):
+        item, sizes = facts.at(position), sizes_of(facts.at(position))
+        square = len(sizes) == 6 and sizes[3] == sizes[4] and sizes[3] in triangles
+        if not square or facts.is_backward[position] or item.work is None:
+            continue
+        masked = any(shape[-2:] == (sizes[3], sizes[4]) for shape in item.shapes[QKV:])
+        floor, ns = float(facts.floor_ns[position]), float(facts.ns[position])
+        if masked and "causal" not in item.work.text and not np.isnan(floor):
+            mine.append(position)
+            best, worst = best + min(ns, floor / 2 / CAUSAL_REACHED[0]), worst + min(ns, floor / 2 / CAUSAL_REACHED[1])
+    if mine:
+        tokens = sizes_of(facts.at(mine[0]))[3]
+        yield Avoidable(mine, (best, worst), f"attention over {tokens:,} tokens reads a mask of {tokens} × {tokens}",
+                        "the mask is causal, as the triangle that the trace makes",
+                        numbers={"launches": len(mine), "tokens": tokens})
