@@ -295,7 +295,7 @@ PACKAGES = {
     "google": ("profiles.ingest.*",),
     "helion": ("tuner.cache.shared",),
     "httpx2": ("webapp.agents.stdio",),
-    "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.sql.*", "profiles.timeline.*"),
+    "isal": ("profiles.ingest.*", "profiles.downloads.*", "profiles.timeline.*"),
     "jwt": ("webapp.forges.github",),
     "knox": ("webapp.*",),
     "markdown_it": ("webapp.frame.documents", "webapp.threads.texts"),

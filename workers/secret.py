@@ -1,5 +1,5 @@
-"""Secrets as the database holds them, of webhooks and of serving engines: encrypted under a key that is made from SECRET_KEY, which
-is not in the database.
+"""Secrets as the database holds them: those of webhooks and serving engines encrypted under a key that is made from SECRET_KEY,
+which is not in the database; of links' no more than a digest.
 
 A copy of the database opens nothing. After SECRET_KEY has changed, SECRET_KEY_FALLBACKS still open what was sealed before.
 """
@@ -7,10 +7,16 @@ A copy of the database opens nothing. After SECRET_KEY has changed, SECRET_KEY_F
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
+from hashlib import sha256
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.utils.crypto import salted_hmac
+
+
+def digest_of(secret: str) -> str:
+    """Return what the database keeps of a link's secret: enough to know it again, 64 hexadecimal digits."""
+    return sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 class Unreadable(ValueError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from profiles.charts import sampling as charts_sampling
@@ -15,7 +15,8 @@ from profiles.source.selectors import baseline_of
 @require_safe
 def source(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     """Which line is it?"""
-    return render(request, "profiles/kernel/source.html", selectors.source_page(KernelStat.find_or_404(pk, kernel_pk), request.GET) | {
+    page = selectors.source_page(KernelStat.find_or_404(pk, kernel_pk), request.GET)
+    return render(request, "profiles/kernel/source.html", page | {
         "baseline": request.GET.get("baseline", "") if baseline_of(request.GET) else ""})
 
 

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from isal import igzip
 
-from profiles.analysis.core.tile_bytes import TileRows, pack
 from profiles.exports import files
 from profiles.ingest.trace import TraceError
 from profiles.models import Profile, SavedQuery

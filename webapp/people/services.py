@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping
@@ -28,6 +27,7 @@ from webapp.live_topics import connections_renew, session_topic
 from webapp.models import ApiToken, Invitation, Membership, Project
 from webapp.roles import ROLES, owner_exists, role_of, role_set
 from workers import jobs
+from workers.secret import digest_of
 
 log = logging.getLogger(__name__)
 PREFIX = "inv_"
@@ -145,10 +145,6 @@ def invited_to(slug: str, here: int | None, projects: Iterable[int] | None = Non
         raise Refused({"project": f"there is no project {slug}" if slug else
                             f"say which project, or “{EVERY_PROJECT}” for a role in the whole installation"})
     return project
-
-
-def digest_of(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def invitation_of(secret: str) -> Invitation | None:

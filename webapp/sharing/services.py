@@ -6,7 +6,6 @@ page there reads of other rows is left out by the scope (`workers.scope.Scope.pr
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable
 from datetime import timedelta
@@ -23,6 +22,7 @@ from webapp.models import ShareLink
 from webapp.projects.request import seat_take
 from webapp.projects.selectors import Access, Seat
 from workers.scope import Scope, enter
+from workers.secret import digest_of
 
 PREFIX = "share_"
 MOST_DAYS, MOST_LINKS = 365, 50
@@ -38,10 +38,6 @@ def share(profile: Profile, by: Any, days: int) -> tuple[ShareLink, str]:
     row = ShareLink.objects.create(digest=digest_of(secret), profile=profile, made_by=by if getattr(by, "pk", None) else None,
                                    expires=timezone.now() + timedelta(days=days))
     return row, secret
-
-
-def digest_of(secret: str) -> str:
-    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
 def links(profile: Profile) -> Any:

@@ -17,11 +17,10 @@ from django.test import Client
 from django.utils import timezone
 
 from webapp.models import ApiToken, AuditEntry, Invitation, Membership, Project
-from webapp.people import services
 from webapp.projects.selectors import access_of
 from webapp.roles import role_of, role_set
 from webapp.sign_in import FAILURES
-from workers.secret import unseal
+from workers.secret import digest_of, unseal
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sign_in_mode"), pytest.mark.servers]
 PASSWORD, NEW = "correct horse battery", "a long new phrase 77"
@@ -206,8 +205,8 @@ def test_what_an_invitation_refuses(olga: Any, given: dict[str, str], told: str,
 def test_an_invitation_ends_with_its_time_and_when_it_is_revoked(olga: Any) -> None:
     owner = signed_in("olga")
     late, revoked = invite(owner), invite(owner)
-    Invitation.objects.filter(digest=services.digest_of(late.split("/")[-2])).update(expires=timezone.now() - timedelta(seconds=1))
-    owner.post(f"/people/invitations/{Invitation.objects.get(digest=services.digest_of(revoked.split('/')[-2])).pk}/revoke/")
+    Invitation.objects.filter(digest=digest_of(late.split("/")[-2])).update(expires=timezone.now() - timedelta(seconds=1))
+    owner.post(f"/people/invitations/{Invitation.objects.get(digest=digest_of(revoked.split('/')[-2])).pk}/revoke/")
     for path in (late, revoked, "/accounts/invitation/inv_guess/"):
         assert Client().get(path).status_code == 403
 

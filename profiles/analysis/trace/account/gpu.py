@@ -8,7 +8,7 @@ import numpy as np
 
 from profiles.analysis.core import gpus, intervals
 from profiles.analysis.core.frame import Frame, Ints, Rows
-from profiles.analysis.core.intervals import EMPTY, Intervals
+from profiles.analysis.core.intervals import EMPTY, Intervals, select
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.host import GENERIC, LATENCY_NS, Host, pageable_rows
 from profiles.analysis.trace.launching.order import NEVER, Order
@@ -183,20 +183,20 @@ def _idle(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int
     queued = gaps.end_ns - returned
     waits = known & ~first & (queued > LATENCY_NS)      # before its first work a GPU may do what was launched before the recording
     starting = known & (queued <= LATENCY_NS)
-    out = {"stream_wait": intervals.select(returned, gaps.end_ns, waits),
-           "unknown": intervals.select(gaps.start_ns, gaps.end_ns, ended & ~known & ~first),
-           "outside": intervals.join(intervals.select(gaps.start_ns, gaps.end_ns, first & ~known),
-                                     intervals.select(returned, gaps.end_ns, first & known & (queued > LATENCY_NS)))}
+    out = {"stream_wait": select(returned, gaps.end_ns, waits),
+           "unknown": select(gaps.start_ns, gaps.end_ns, ended & ~known & ~first),
+           "outside": intervals.join(select(gaps.start_ns, gaps.end_ns, first & ~known),
+                                     select(returned, gaps.end_ns, first & known & (queued > LATENCY_NS)))}
     names["stream_wait"] = _names_of_gaps(frame, after, np.where(waits, queued, 0))
     tracks = busiest(thread[known])
     unread = known & ~np.isin(thread, tracks)
-    out["host_code"] = intervals.select(gaps.start_ns, returned, unread & ~first)
-    out["launch_latency"] = intervals.select(returned, gaps.end_ns, starting & unread)
+    out["host_code"] = select(gaps.start_ns, returned, unread & ~first)
+    out["launch_latency"] = select(returned, gaps.end_ns, starting & unread)
     for track in tracks:
         for some, known_only in ((known & (thread == track) & ~first, False), (known & (thread == track) & first, True)):
-            late, latency = intervals.select(gaps.start_ns, returned, some), intervals.select(returned, gaps.end_ns, starting & some)
+            late, latency = select(gaps.start_ns, returned, some), select(returned, gaps.end_ns, starting & some)
             _add(out, names, host, late, latency, track, known_only)
-    tail = intervals.select(gaps.start_ns, gaps.end_ns, ~ended)
+    tail = select(gaps.start_ns, gaps.end_ns, ~ended)
     within = intervals.intersect(tail, steps)
     last = frame.call[work.rows[-1]] if work.rows.size else -1
     if last >= 0 and within.start_ns.size:

@@ -20,17 +20,15 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints, Rows
-from profiles.analysis.core.intervals import Intervals
+from profiles.analysis.core.intervals import Intervals, select
 from profiles.analysis.core.nesting import SYNC_CALLS, SYNC_WORDS
 from profiles.analysis.trace.time.tiling import DeviceWork, in_turn
 from profiles.ingest.trace import Category
 
 MOST_THREADS = 256              # that are looked into: what the others launched late is the host's
-Mask = npt.NDArray[np.bool_]
 CAUSES: dict[str, tuple[str, str]] = {          # name -> (what people read, what it means)
     "host_slow": ("host too slow", "nothing was queued, and the host was in its own code: Python, operators, launch calls"),
     "synchronisation": ("synchronisation", "nothing was queued, because the host had waited for the GPU"),
@@ -95,19 +93,19 @@ def idle_of(frame: Frame, work: DeviceWork, host: HostRows, begin_ns: int, end_n
     returned = np.where(known, np.clip(frame.end_ns[call], gaps.start_ns, gaps.end_ns), gaps.end_ns)
     thread = np.where(call >= 0, frame["track"][call], -1).astype(np.int64)
     causes = {"host_slow": intervals.EMPTY, "synchronisation": intervals.EMPTY, "data_loading": intervals.EMPTY,
-              "kernel_wait": intervals.select(returned, gaps.end_ns, known), "other": intervals.select(gaps.start_ns, gaps.end_ns, inside & ~known),
-              "edges": intervals.select(gaps.start_ns, gaps.end_ns, ~inside)}
+              "kernel_wait": select(returned, gaps.end_ns, known), "other": select(gaps.start_ns, gaps.end_ns, inside & ~known),
+              "edges": select(gaps.start_ns, gaps.end_ns, ~inside)}
     looked = busiest(thread[known])
     unread = known & ~np.isin(thread, looked)
-    causes["host_slow"] = intervals.select(gaps.start_ns, returned, unread)
+    causes["host_slow"] = select(gaps.start_ns, returned, unread)
     for track in looked:
         mine = known & (thread == track)
-        late = intervals.select(gaps.start_ns, returned, mine)
+        late = select(gaps.start_ns, returned, mine)
         waited = track_cover(frame, track, host.waits)
         drained = mine & (intervals.covered_before(waited, gaps.start_ns + 1) > intervals.covered_before(waited, gaps.start_ns))
         parts = in_turn({
             "data_loading": intervals.intersect(late, track_cover(frame, track, host.loading)),
-            "synchronisation": intervals.join(intervals.intersect(late, waited), intervals.select(gaps.start_ns, returned, drained)),
+            "synchronisation": intervals.join(intervals.intersect(late, waited), select(gaps.start_ns, returned, drained)),
             "host_slow": late})
         for name, part in parts.items():
             causes[name] = intervals.join(causes[name], part)
