@@ -30,7 +30,7 @@ from profiles.fleet.models import (
 from profiles.retention.models import Keeping
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineFetch, EngineServer
 from profiles.upload.models import StoredUpload
-from workers.leases import LeasedJob, LeasedRow, Leases
+from workers.leases import JobStatus, LeasedJob, LeasedRow, Leases
 from workers.scope import BelowProject, OfProject
 
 __all__ = ["AdviceDecision", "BuildChange", "BuildPair", "Capture", "CaptureFile", "CaptureSchedule", "CaptureTarget",
@@ -240,12 +240,7 @@ class CaptureTarget(OfProject):
 class Capture(OfProject, LeasedJob):
     """One asked-for capture of a target by one of the capture tools. `status` is its truth."""
 
-    class Status(models.TextChoices):
-        QUEUED = "queued"
-        RUNNING = "running"
-        DONE = "done"
-        FAILED = "failed"
-        CANCELLED = "cancelled"
+    Status = JobStatus
 
     target = models.ForeignKey(CaptureTarget, on_delete=models.PROTECT, related_name="captures")
     tool = models.CharField(max_length=8)              # a name in profiles.capture.tools.CAPTURE_TOOLS

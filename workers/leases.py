@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
-from django.db.models import CharField, DateTimeField, F, IntegerField, JSONField, Model, Q, QuerySet
+from django.db.models import CharField, DateTimeField, F, IntegerField, JSONField, Model, Q, QuerySet, TextChoices
 from django.db.models.functions import Greatest, Now
 from django.utils import timezone
 
@@ -113,6 +113,16 @@ class Leases(Generic[Row]):
         young = Q(created__gte=now - FORGOTTEN_AFTER, created__lte=now + FORGOTTEN_AFTER)      # later: before a clock was set back
         forgotten = Q(status=self.waiting) & ~young
         return self.model._default_manager.filter(self.is_lost() | forgotten).exclude(pk__in=woken)
+
+
+class JobStatus(TextChoices):
+    """How far a job is that people may cancel, and nothing else."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class LeasedRow(Model):

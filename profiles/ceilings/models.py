@@ -7,18 +7,13 @@ from typing import ClassVar
 from django.conf import settings
 from django.db import models
 
-from workers.leases import LeasedJob, Leases
+from workers.leases import JobStatus, LeasedJob, Leases
 
 
 class CeilingRun(LeasedJob):
     """One measuring job on one GPU, or a recorded one. `status` is its truth; results come one by one."""
 
-    class Status(models.TextChoices):
-        QUEUED = "queued"
-        RUNNING = "running"
-        DONE = "done"
-        FAILED = "failed"
-        CANCELLED = "cancelled"
+    Status = JobStatus
 
     status = models.CharField(max_length=12, choices=Status, default=Status.QUEUED)
     gpu = models.CharField(max_length=120, blank=True, db_index=True)      # as its driver names it; "" until it runs

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from workers.leases import LeasedJob, Leases
+from workers.leases import JobStatus, LeasedJob, Leases
 from workers.scope import BelowProject, OfProject
 
 
@@ -51,12 +51,7 @@ class EngineCapture(BelowProject, LeasedJob):
 
     project_path = "server__project"
 
-    class Status(models.TextChoices):
-        QUEUED = "queued"
-        RUNNING = "running"
-        DONE = "done"
-        FAILED = "failed"
-        CANCELLED = "cancelled"
+    Status = JobStatus
 
     class Until(models.TextChoices):
         SECONDS = "seconds", "a time"
