@@ -142,7 +142,7 @@ def test_a_compile_process_has_no_cuda(compiler):
     opened = [os.readlink(fd) for fd in Path(f"/proc/{compiler.process.pid}/fd").iterdir()]
     assert not any("/dev/nvidia" in path for path in opened)
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert os.getpriority(os.PRIO_PROCESS, compiler.process.pid) == min(own + 10, 19)         # tuner.tuning.measure.compiler.NICENESS
+    assert os.getpriority(os.PRIO_PROCESS, compiler.process.pid) == min(own + 10, 19)      # tuner.tuning.measure.compiler
 
 
 def test_a_hanging_compiler_is_killed_with_its_own_children(monkeypatch, tmp_path, folder):
