@@ -7,6 +7,7 @@ from typing import Any, TypedDict
 
 from profiles.analysis.core.sentences import plural, time_text
 from profiles.base.answers import make_answer
+from profiles.base.numbers import positive_number
 from profiles.base.refused import Refused
 from profiles.capture.command import program_digest
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -123,8 +124,8 @@ def cost(capture: Capture) -> Cost:
     why = "" if recorded and plain else unknown
     apart = bool(recorded and without and (recorded["min_ms"] > without["max_ms"] or recorded["max_ms"] < without["min_ms"]))
     profile = capture.profile if capture.tool == "ncu" else None
-    return Cost(phases, recorded["median_ms"] / plain if recorded and plain else None, why, _number(facts.get("wall_s")),
-                _number(facts.get("write_s")), float(profile.gpu_time_ns) if profile and profile.gpu_time_ns else None,
+    return Cost(phases, recorded["median_ms"] / plain if recorded and plain else None, why, positive_number(facts.get("wall_s")),
+                positive_number(facts.get("write_s")), float(profile.gpu_time_ns) if profile and profile.gpu_time_ns else None,
                 int(profile.launches or 0) if profile else 0, apart, *_plain(capture, facts))
 
 
@@ -134,7 +135,7 @@ def _plain(capture: Capture, facts: dict[str, Any]) -> tuple[float | None, int |
     Of the same program, as many processes and the same model of GPU; nothing where the program did not run to its end.
     """
     own = facts.get("plain")
-    if isinstance(own, dict) and (took_s := _number(own.get("s"))) is not None:
+    if isinstance(own, dict) and (took_s := positive_number(own.get("s"))) is not None:
         return took_s, capture.pk
     try:
         options = CAPTURE_TOOLS[capture.tool].options.parse(capture.options)
@@ -145,7 +146,7 @@ def _plain(capture: Capture, facts: dict[str, Any]) -> tuple[float | None, int |
     rows = Capture.objects.filter(target=capture.target_id, facts__plain__program=program_digest(options, capture.target.argv),
                                   facts__plain__has_key="s", facts__gpu=facts.get("gpu"), pk__lt=capture.pk)
     found = rows.order_by("-pk").values_list("pk", "facts__plain__s").first()
-    return (_number(found[1]), found[0]) if found else (None, None)
+    return (positive_number(found[1]), found[0]) if found else (None, None)
 
 
 def expected(options: Options, target: CaptureTarget) -> str:
@@ -165,9 +166,6 @@ def expected(options: Options, target: CaptureTarget) -> str:
 
 def _timed(said: Any) -> dict[str, float]:
     """Return a phase's numbers, {} where one is missing or wrong: the file that they came from stood beside a program's own."""
-    numbers = {key: _number(said.get(key)) for key in ("n", "median_ms", "min_ms", "max_ms")} if isinstance(said, dict) else {}
+    known = said if isinstance(said, dict) else {}
+    numbers = {key: positive_number(known.get(key)) for key in ("n", "median_ms", "min_ms", "max_ms")}
     return {key: value for key, value in numbers.items() if value is not None} if None not in numbers.values() else {}
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.base.numbers import finite_number
 from profiles.counters.kernel_page import KernelPage
 
 
@@ -224,8 +224,8 @@ def measures(page: KernelPage, kind: str) -> dict[str, Measure]:
     tab, find = KINDS[kind]
     found: dict[str, Measure] = {}
     for rest, label, value, unit in find(page):
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            found.setdefault(f"{kind}:{rest}", Measure(f"{kind}:{rest}", tab, label, float(value), unit))
+        if (number := finite_number(value)) is not None:
+            found.setdefault(f"{kind}:{rest}", Measure(f"{kind}:{rest}", tab, label, number, unit))
     return found
 
 

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from profiles.base.numbers import positive_number
+
 RISK = 0.05
 MEDIANS_FLOOR = 0.01       # where only medians are known: process to process they vary 0.1-0.9 % on an H200 (20 µs and more)
 
@@ -48,7 +50,7 @@ def check_default(winner: Mapping[str, Any], default: Mapping[str, Any] | None, 
 
     Paired rounds are compared round by round; else two sets of samples by the intervals of their medians; else medians only.
     """
-    if default is None or not _is_positive(default.get("median_ms")) or not _is_positive(winner.get("median_ms")):
+    if default is None or not positive_number(default.get("median_ms")) or not positive_number(winner.get("median_ms")):
         return DefaultCheck(Verdict.UNMEASURED, how="the default configuration was not measured in the same session")
     ratio = default["median_ms"] / winner["median_ms"]
     pairs = list(zip(_times(winner, "round_ms"), _times(default, "round_ms"), strict=False))
@@ -71,7 +73,7 @@ def check_library(best: Mapping[str, Any], library_ms: float | None) -> DefaultC
 
     best  {"median_ms", "round_ms"?, "library_round_ms"?}, flat or in its "facts". SLOWER: the library, by the whole interval
     """
-    if not _is_positive(library_ms) or not _is_positive(best.get("median_ms")):
+    if not positive_number(library_ms) or not positive_number(best.get("median_ms")):
         return None
     theirs = {"median_ms": library_ms, "round_ms": _times(best, "library_round_ms")}
     return check_default({"median_ms": best["median_ms"], "round_ms": _times(best, "round_ms")}, theirs)
@@ -112,11 +114,7 @@ def _judge_interval(ratio: float, low: float, high: float, how: str) -> DefaultC
 
 def _times(finalist: Mapping[str, Any], name: str) -> list[float]:
     values = finalist.get(name) or (finalist.get("facts") or {}).get(name) or []
-    return [float(value) for value in values if _is_positive(value)][:1000]
-
-
-def _is_positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+    return [number for value in values if (number := positive_number(value))][:1000]
 
 
 def _percent_text(risk: float) -> str:

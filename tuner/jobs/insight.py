@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from profiles.base.numbers import finite_number
 from tuner.tuning.trial import Measured, Rejected, Trial, Value
 
 SPARE = 8            # measured trials needed beyond the coefficients of the model
@@ -172,27 +171,23 @@ def time_spent(trials: Sequence[Trial], elapsed_s: float) -> TimeSpent:
     """Return the sum of the trials' `measure_s` or `gpu_s`, `compile_s` and savings."""
     facts = [trial.outcome.facts for trial in trials]
     gpu = [held for trial in trials if (held := _gpu_seconds(trial)) is not None]
-    compiling = [float(each["compile_s"]) for each in facts if _is_number(each.get("compile_s"))]
+    compiling = [took for each in facts if (took := finite_number(each.get("compile_s"))) is not None]
     racing = [each["racing"] for each in facts if isinstance(each.get("racing"), Mapping)]
-    saved = [float(each["saved_s"]) for each in racing if _is_number(each.get("saved_s"))]
+    saved = [less for each in racing if (less := finite_number(each.get("saved_s"))) is not None]
     throttled = [each["throttled"] for each in facts if isinstance(each.get("throttled"), Mapping)]
     early = sum(isinstance(trial.outcome, Rejected) and trial.outcome.reason in BEFORE_THE_GPU
                 and _gpu_seconds(trial) is None for trial in trials)
     timed = [held for trial in trials if isinstance(trial.outcome, Measured) and (held := _gpu_seconds(trial)) is not None]
     return TimeSpent(elapsed_s, sum(gpu) if gpu else None, sum(compiling) if compiling else None,
                  sum(each.get("ended") == "raced" for each in facts), sum(saved) if saved else None,
-                 sum(int(each["discarded"]) for each in throttled if _is_number(each.get("discarded"))),
+                 sum(int(finite_number(each.get("discarded")) or 0) for each in throttled),
                  early, early * sum(timed) / len(timed) if timed and early else None)
 
 
 def _gpu_seconds(trial: Trial) -> float | None:
     """Return seconds that a trial held the GPU (`measure_s`), or was timed on it (`gpu_s`)."""
-    told = [trial.outcome.facts[name] for name in ("measure_s", "gpu_s") if _is_number(trial.outcome.facts.get(name))]
-    return float(told[0]) if told else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    told = (finite_number(trial.outcome.facts.get(name)) for name in ("measure_s", "gpu_s"))
+    return next((seconds for seconds in told if seconds is not None), None)
 
 
 # ---- how soon ----

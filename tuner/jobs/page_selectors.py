@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 from django.db.models import Count
 from django.utils import timezone
 
+from profiles.base.numbers import finite_number
 from tuner import devices, texts
 from tuner.ceilings.selectors import job_ceiling, job_grid
 from tuner.jobs import control_services, insight, selectors
@@ -50,14 +51,10 @@ def job_savings(job: TuneJob, trials: Sequence[Trial]) -> Savings:
     use = job.counters or {}
     pruned = sum(job.pruned.values()) if job.pruned else 0
     per_trial = job.elapsed_s / len(trials) if trials and job.elapsed_s and not job.recorded else None
-    busy = _number(use.get("busy_share")) if use.get("busy_s") else told.busy
-    return Savings(told, busy, _number(use.get("compile_s")) or told.compile_s,
-                 use.get("compilers"), use.get("replaced"), _number(use.get("prepare_s")), pruned,
+    busy = finite_number(use.get("busy_share")) if use.get("busy_s") else told.busy
+    return Savings(told, busy, finite_number(use.get("compile_s")) or told.compile_s,
+                 use.get("compilers"), use.get("replaced"), finite_number(use.get("prepare_s")), pruned,
                  pruned * per_trial if per_trial and pruned else None)
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def member_rows(job: TuneJob) -> list[dict[str, Any]]:
@@ -89,7 +86,8 @@ def clock_range(trials: Sequence[Trial]) -> ClockRangeJson | None:
             clock = clocks.get("sm_clock_mhz")
             low, high = (clock.get("min"), clock.get("max")) if isinstance(clock, dict) else (clock, clock)
             heat = clocks.get("temperature_c")
-            readings.append((_number(low), _number(high), _number(heat.get("max") if isinstance(heat, dict) else heat)))
+            heats = heat.get("max") if isinstance(heat, dict) else heat
+            readings.append((finite_number(low), finite_number(high), finite_number(heats)))
     columns = [[value for value in column if value is not None] for column in zip(*readings, strict=True)] if readings else []
     if not any(columns):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from django.db.models import Count, Max
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from profiles.base.numbers import finite_number
 from profiles.base.refused import Refused
 from tuner import devices
 from tuner.cache import rules
@@ -205,8 +205,7 @@ def set_policy(*, by: Any, by_itself: bool, most_entries: Any = None, most_secon
         problems["by_itself"] = "true or false"
     if isinstance(entries, bool) or not isinstance(entries, int) or not 1 <= entries <= MOST_ENTRIES:
         problems["most_entries"] = f"a whole number from 1 to {MOST_ENTRIES}"
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) \
-            or not 1 <= seconds <= MOST_SECONDS:
+    if not 1 <= (finite_number(seconds) or 0) <= MOST_SECONDS:
         problems["most_seconds"] = f"GPU-seconds, from 1 to {MOST_SECONDS:,.0f}"
     if problems:
         raise Refused(problems)

@@ -7,7 +7,6 @@ of one GPU model and environment are a group, whose source names the environment
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from typing import Any, TypedDict
 from django.db import transaction
 from django.utils import timezone
 
+from profiles.base.numbers import finite_number
 from profiles.base.refused import Refused
 from tuner import devices
 from tuner.cache import rules
@@ -148,8 +148,7 @@ def set_searches(*, by: Any, searches: bool, most_searches: Any = None, search_s
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             problems[name] = f"a whole number from {low} to {high}"
     seconds = values["search_seconds"]
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) \
-            or not 10 <= seconds <= MOST_SECONDS:
+    if not 10 <= (finite_number(seconds) or 0) <= MOST_SECONDS:
         problems["search_seconds"] = f"GPU-seconds, from 10 to {MOST_SECONDS:,.0f}"
     if not problems and values["from_hour"] == values["until_hour"]:
         problems["until_hour"] = "another hour than the one they begin at; 0 to 24 is always"

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from profiles.base.numbers import median, quantile
+from profiles.base.numbers import finite_number, median, positive_number, quantile
 from profiles.base.refused import Refused
 from profiles.base.words import dims_text, pairs_text
 from webapp.errors import HINTS, exception_handler
@@ -48,3 +48,10 @@ def test_the_median_leaves_out_what_is_not_known() -> None:
 
 def test_shapes_and_configurations_in_one_line() -> None:
     assert pairs_text({"M": 4096, "cache": True}) == "M=4096 cache=True" and dims_text([4096, 1024]) == "4096×1024"
+
+
+@pytest.mark.parametrize(("value", "finite", "positive"), [
+    (3, 3.0, 3.0), (2.5, 2.5, 2.5), (0, 0.0, None), (-1.5, -1.5, None), (True, None, None), ("3", None, None), (None, None, None),
+    (math.nan, None, None), (math.inf, None, None), (10**400, None, None), ([3], None, None)])
+def test_a_number_of_others_is_finite_or_none(value: object, finite: float | None, positive: float | None) -> None:
+    assert finite_number(value) == finite and positive_number(value) == positive

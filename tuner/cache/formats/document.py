@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -131,12 +130,6 @@ def _is_plain_list(value: Any, depth: int = 0) -> bool:
     if not isinstance(value, list) or len(value) > MAX_PARAMETERS or depth > 2:
         return False
     return all(one is None or _is_scalar(one) or _is_plain_list(one, depth + 1) for one in value)
-
-
-def positive_time(value: Any) -> float | None:
-    """Return a time above 0; None when it is none."""
-    number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= sys.float_info.max
-    return float(value) if number else None
 
 
 def count_refusals(refusals: list[str]) -> dict[str, int]:

@@ -11,7 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.cache.formats.document import Document, FormatError, Row, check_config, count_refusals, decode_json, positive_time
+from profiles.base.numbers import positive_number
+from tuner.cache.formats.document import Document, FormatError, Row, check_config, count_refusals, decode_json
 
 BLOCKS: dict[str, tuple[str | int, ...]] = {      # operator -> what stands in block_sizes; a number is fixed
     "matmul": ("BM", "BN", "BK"), "matmul_bias_act": ("BM", "BN", "BK"), "grouped_matmul": ("BM", "BN", "BK"),
@@ -67,7 +68,7 @@ def _read_entry(document: Mapping[str, Any], name: str, operator: str) -> Docume
     inside = decode_json(document["config"].encode("utf-8", "surrogatepass"), f"{name}: config")
     fields = document["key"].get("fields")
     fields = {str(key): str(value)[:300] for key, value in fields.items()} if isinstance(fields, dict) else {}
-    row = Row(_check_config(inside, name, operator), median_ms=positive_time(document.get("median_ms")))
+    row = Row(_check_config(inside, name, operator), median_ms=positive_number(document.get("median_ms")))
     labels = {"specialization_key": "specialization", "kernel_source_hash": "kernel source", "backend": "backend"}
     told = [f"{label}: {fields[key]}" for key, label in labels.items() if fields.get(key)]
     runtime = fields.get("runtime_name", "")

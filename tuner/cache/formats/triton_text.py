@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from profiles.base.numbers import positive_number
 from tuner.cache.formats.document import (
     MAX_NESTING,
     MAX_ROWS,
@@ -21,7 +22,6 @@ from tuner.cache.formats.document import (
     count_refusals,
     decode_json,
     decode_text,
-    positive_time,
 )
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")     # of the launch, beside the kernel's own parameters
@@ -81,7 +81,7 @@ def read_cache(data: bytes, name: str) -> Document:
     for pair in timings:
         config = _read_cached(pair)
         times = pair[1] if isinstance(pair, list) and len(pair) == 2 else None
-        ms = positive_time(times[0] if isinstance(times, list) and times else times)
+        ms = positive_number(times[0] if isinstance(times, list) and times else times)
         if isinstance(config, str) or ms is None:
             refusals.append(config if isinstance(config, str) else "no finite time: it did not run")
         else:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.base.numbers import positive_number
 from tuner.cache.formats.document import (
     MAX_ROWS,
     MAX_TEXT,
@@ -27,7 +28,6 @@ from tuner.cache.formats.document import (
     count_refusals,
     decode_json,
     decode_text,
-    positive_time,
 )
 from tuner.tuning.trial import storable
 
@@ -124,7 +124,7 @@ def _row(trial: _Trial) -> Row | str:
     """Return a trial that ran with its median in ms, or why it cannot be used."""
     if trial.error != 0:
         return f"it did not run: TVM's error {str(trial.error)[:10]}"
-    times = [positive_time(each) for each in trial.times_s] if isinstance(trial.times_s, list) else []
+    times = [positive_number(each) for each in trial.times_s] if isinstance(trial.times_s, list) else []
     seconds = [each for each in times if each is not None]
     if not seconds or len(seconds) != len(times) or max(seconds) >= 1e9:            # what TVM writes for a failure
         return "no finite time: it did not run"

@@ -17,13 +17,13 @@ import json
 import lzma
 import math
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from profiles.base.numbers import positive_number
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Config, Measured, Outcome, Reason, Rejected, Value, config_key
 
@@ -163,7 +163,7 @@ def _read_h200_shape(shape: Any, where: str) -> RecordedShape:
             pruned[error[len(_PRUNED):].strip(" :") or "pruned"] += 1
         else:
             _add_outcome(outcomes, config, _read_h200_outcome(row, here), here)
-    return RecordedShape(dict(shape["shape"]), outcomes, pruned, _positive_or_none(shape.get("library_ms")),
+    return RecordedShape(dict(shape["shape"]), outcomes, pruned, positive_number(shape.get("library_ms")),
                          _whole_or_none(shape.get("flops")), _whole_or_none(shape.get("bytes")))
 
 
@@ -171,13 +171,13 @@ def _read_h200_outcome(row: dict[str, Any], where: str) -> Outcome:
     facts = {name: row[key] for key, name in _FACTS if row.get(key) is not None}
     if row.get("error") is not None:
         return Rejected(reason_of(str(row["error"])), str(row["error"])[:500], facts)
-    median = _positive_or_none(row.get("median_ms"))
+    median = positive_number(row.get("median_ms"))
     if median is None:
         raise LandscapeError(where, "has neither a positive median_ms nor an error")
     error = row.get("relerr")
     if isinstance(error, float) and not error <= WRONG_RELATIVE_ERROR:      # NaN too
         return Rejected(Reason.WRONG, f"relative error {error:.3g}", facts)
-    low, high = _positive_or_none(row.get("min_ms")) or median, _positive_or_none(row.get("p90_ms")) or median
+    low, high = positive_number(row.get("min_ms")) or median, positive_number(row.get("p90_ms")) or median
     return Measured(median, low, high, _whole_or_none(row.get("n")) or 1, facts)
 
 
@@ -242,18 +242,18 @@ def _t4_time(row: dict[str, Any]) -> Any:
 def _cost_s(parts_ms: Iterable[Any]) -> dict[str, float]:
     """Return the sum of what a file says in ms, numbers or lists, as {"cost_s": …}."""
     flat = [value for part in parts_ms for value in (part if isinstance(part, list) else [part])]
-    known = [ms for ms in map(_positive_or_none, flat) if ms is not None]
+    known = [ms for ms in map(positive_number, flat) if ms is not None]
     return {"cost_s": sum(known) / 1000} if known else {}
 
 
 def _objective(ms: Any) -> dict[str, float]:
-    value = _positive_or_none(ms)
+    value = positive_number(ms)
     return {} if value is None else {"objective_ms": value}
 
 
 def _sampled_outcome(runtimes: Any, facts: Mapping[str, float], where: str) -> Outcome:
     """Return an outcome from raw times in ms."""
-    times = sorted(t for t in (_positive_or_none(value) for value in (runtimes or ())) if t is not None)
+    times = sorted(t for t in (positive_number(value) for value in (runtimes or ())) if t is not None)
     if not times:
         raise LandscapeError(where, "is called correct and has no times")
     p90 = times[min(len(times) - 1, math.ceil(0.9 * len(times)) - 1)]
@@ -261,7 +261,7 @@ def _sampled_outcome(runtimes: Any, facts: Mapping[str, float], where: str) -> O
 
 
 def _compile_s(compile_ms: Any) -> dict[str, float]:
-    value = _positive_or_none(compile_ms)
+    value = positive_number(compile_ms)
     return {} if value is None else {"compile_s": value / 1000}
 
 
@@ -299,10 +299,6 @@ def _text_or_none(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _positive_or_none(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and 0 < value <= sys.float_info.max else None
-
-
 def _whole_or_none(value: Any) -> int | None:
-    number = _positive_or_none(value)
+    number = positive_number(value)
     return None if number is None else int(number)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from profiles.base.numbers import positive_number
 from tuner.tuning.operators import OPERATORS
 from tuner.tuning.trial import Config, config_key
 
@@ -71,7 +71,7 @@ class RecordedRuns:
         op, shape, config, us, run = (line.get(name) for name in ("op", "shape", "config", "us", "run"))
         if not isinstance(op, str) or not isinstance(shape, dict) or not isinstance(config, dict):
             raise RecordedError(f"{where}: op, shape and config are needed")
-        if not isinstance(us, list) or not us or len(us) > MAX_SAMPLES or not all(_is_time(one) for one in us):
+        if not isinstance(us, list) or not us or len(us) > MAX_SAMPLES or not all(map(positive_number, us)):
             raise RecordedError(f"{where}: us must be 1 to {MAX_SAMPLES:,} times above 0")
         if isinstance(run, bool) or not isinstance(run, int):
             raise RecordedError(f"{where}: run must be a whole number")
@@ -179,7 +179,3 @@ def _config_identity(op: str, config: Config) -> str:
     """Return a key equal for configurations that name the same; what nothing reads was recorded too, each value by itself."""
     known = OPERATORS.get(op)
     return config_key(known.named(config) if known else config)
-
-
-def _is_time(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
