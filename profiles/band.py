@@ -76,3 +76,35 @@ class NamedRows:
     @property
     def grow(self) -> float:
         return round(1 + self.more / self.deep, 4)
+
+
+@dataclass(frozen=True)
+class RatioAxis:
+    """Ratios on a logarithmic axis: twice as slow is as far from 1 as twice as fast.
+
+    left, right  its ends, per cent of the picture's width
+    low, high    logarithms of the ratios there
+    """
+
+    left: float
+    right: float
+    low: float
+    high: float
+
+    def at(self, ratio: float | None) -> float | None:
+        """Return the place of a ratio, per cent of the width, what lies beyond at an end; None where there is none."""
+        if ratio is None or ratio <= 0 or not math.isfinite(ratio):
+            return None
+        share = (math.log(ratio) - self.low) / (self.high - self.low)
+        return round(self.left + (self.right - self.left) * min(1.0, max(0.0, share)), 3)
+
+    def holds(self, ratio: float) -> bool:
+        """Return whether a ratio lies on the axis."""
+        return self.low - 1e-9 <= math.log(ratio) <= self.high + 1e-9
+
+    def changes(self, steps: Sequence[float], same: str) -> list[tuple[float, str]]:
+        """Return (place, text) of up to three round changes on each side of `same`, the first of `steps` that gives so few."""
+        step = next((step for step in steps if math.expm1(self.high) / step <= 3.5), steps[-1])
+        values = [n * step for n in range(-3, 4) if n * step > -1 and self.low <= math.log1p(n * step) <= self.high]
+        return [(self.at(1 + value) or self.left, f"{100 * value:+g} %".replace("-", "\N{MINUS SIGN}") if value else same)
+                for value in values]

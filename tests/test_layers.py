@@ -227,7 +227,7 @@ ARROWS = {
     "tuner.revalidation":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats tuner.tuning.measure tuner.tuning.search tuner.models "
         "tuner.clocks tuner.cache.formats tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices "
-        "tuner.gate.suites tuner.gate.verdicts tuner.jobs workers.jobs",
+        "tuner.gate.suites tuner.gate.verdicts tuner.jobs workers.jobs profiles.theme",
     "tuner.cache.exchange":
         "tuner.tuning.trial tuner.tuning.operators tuner.tuning.measure tuner.tuning.search tuner.models tuner.cache.formats "
         "tuner.cache.rules tuner.texts tuner.cache.entries tuner.devices tuner.jobs workers.jobs",

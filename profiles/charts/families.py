@@ -9,6 +9,7 @@ from bokeh.models import ColumnDataSource, FactorRange
 from bokeh.models.annotations import Whisker
 
 from profiles.analysis.core.sentences import time_text
+from profiles.base.words import shorten
 from profiles.charts.figure_cache import cached_figure
 from profiles.theme import SERIES, figure, fit, follows, item, kept_figure
 
@@ -36,7 +37,7 @@ def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
 def _series(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     top_ns = max(max(point["mean_ns"], point["p95_ns"] or 0.0) for point in points)
     scale, unit = next((pair for pair in _SCALES if top_ns >= pair[0]), _SCALES[-1])
-    factors = [f"{number + 1} · {_short(point['build'] or point['profile'])}" for number, point in enumerate(points)]
+    factors = [f"{number + 1} · {shorten(point['build'] or point['profile'], 14)}" for number, point in enumerate(points)]
     plot = figure(height=260, x_range=FactorRange(factors=factors),
                   hover=[("profile", "@profile"), ("build", "@build"), ("GPU", "@gpu"), ("mean per launch", "@mean_text"),
                          ("p50, p95", "@spread_text"), ("launches", "@launches")])
@@ -98,7 +99,3 @@ def _draw(plot: Any, points: Sequence[Mapping[str, Any]], factors: Sequence[str]
         if model and len(numbers) > 1:
             plot.line([rows[n]["x"] for n in numbers], [rows[n]["mean"] for n in numbers], color=colour, line_width=1.5)
     plot.scatter("x", "mean", source=data, color=colour, size=9, marker=MARKERS[place], legend_label=label)
-
-
-def _short(text: str, chars: int = 14) -> str:
-    return text if len(text) <= chars else f"{text[:chars - 1]}…"

@@ -9,6 +9,7 @@ from bokeh.models import ColumnDataSource, NumeralTickFormatter
 
 from profiles.analysis.compare.comparison import SIGNS, Comparison, Row, verdict_text
 from profiles.analysis.core.sentences import time_text
+from profiles.base.words import shorten
 from profiles.charts.roofline_plane import compare_figure, compare_point
 from profiles.theme import FASTER, NEUTRAL, SERIES, SLOWER, figure, item, kept_figure
 
@@ -34,13 +35,13 @@ def paired_bars(result: Comparison, old: str, new: str) -> dict[str, Any] | None
         hover=[("kernel", "@kernel"), ("", "@side"), ("time", "@time"), ("launches", "@launches"),
                ("mean", "@mean"), ("change", "@change")])
     plot.hbar(y="y", right="ms", height=0.34, source=ColumnDataSource(_bars(chosen, labels, "old", old, 0.19)),
-              legend_label=_short(old, 40), line_color=None, fill_color=NEUTRAL)
+              legend_label=shorten(old, 40), line_color=None, fill_color=NEUTRAL)
     for verdicts, word, colour in _NEW:
         mine = [at for at, row in enumerate(chosen) if row.verdict in verdicts]
         if mine:
             bars = _bars([chosen[at] for at in mine], [labels[at] for at in mine], "new", new, -0.19)
             plot.hbar(y="y", right="ms", height=0.34, source=ColumnDataSource(bars), line_color=None, fill_color=colour,
-                      legend_label=f"{_short(new, 30)}{word}")
+                      legend_label=f"{shorten(new, 30)}{word}")
     plot.x_range.start = 0
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0.[000]")
     plot.ygrid.grid_line_color = None
@@ -71,15 +72,11 @@ def _labels(rows: Sequence[Row]) -> list[str]:
     """Distinct factors of the axis: sign, short name, and which shape where one kernel has several."""
     labels: list[str] = []
     for row in rows:
-        label = f"{SIGNS[row.verdict]} {_short(row.kernel, _LABEL_CHARS)}" + (f" ({row.shape})" if row.shape else "")
+        label = f"{SIGNS[row.verdict]} {shorten(row.kernel, _LABEL_CHARS)}" + (f" ({row.shape})" if row.shape else "")
         while label in labels:
             label += "\N{ZERO WIDTH SPACE}"
         labels.append(label)
     return labels
-
-
-def _short(text: str, chars: int) -> str:
-    return text if len(text) <= chars else text[:chars - 1] + "…"
 
 
 def roofline_arrows(rows: Sequence[Row], facts: Mapping[int, tuple[Sequence[Any], Sequence[Any]]]) -> dict[str, Any] | None:

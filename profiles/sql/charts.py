@@ -10,6 +10,7 @@ import numpy as np
 from bokeh.models import ColumnDataSource
 
 from profiles import theme
+from profiles.base.words import shorten
 from profiles.ingest.trace import TraceError
 
 BARS, POINTS, BINS = 60, 5_000, 60
@@ -57,7 +58,7 @@ def _scale(series: Series) -> tuple[np.ndarray, str]:
 
 def _bars(x: Series, y: Series) -> tuple[dict[str, Any], str]:
     values, label = _scale(y)
-    shown = [_short(text) for text in x.texts[:BARS]]
+    shown = [shorten(text, LABEL_CHARS) for text in x.texts[:BARS]]
     shown = [text if shown.index(text) == i else f"{text} #{i + 1}" for i, text in enumerate(shown)]
     source = ColumnDataSource({"x": shown, "y": _finite(values[:BARS]), "full": x.texts[:BARS]})
     plot = theme.figure(hover=[(x.name, "@full"), (label, "@y{0,0.[0000]}")], y_range=shown[::-1], x_axis_label=label,
@@ -108,10 +109,6 @@ def _histogram(x: Series) -> tuple[dict[str, Any], str]:
     lost = values.size - known.size
     told = f"How many of {known.size:,} rows have which {label}."
     return theme.item(plot), f"{told} {lost:,} rows without a number are left out." if lost else told
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= LABEL_CHARS else f"{text[:LABEL_CHARS - 1]}…"
 
 
 def _finite(values: np.ndarray) -> list[float | None]:

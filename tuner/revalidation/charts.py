@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.band import RatioAxis
 from tuner.gate.stats.results import percent_text
 
 LEFT, RIGHT = 31.0, 82.0
@@ -55,25 +56,20 @@ def side_plot(kernels: Sequence[Mapping[str, Any]]) -> Plot | None:
     logs = [abs(math.log(us / _default_us(each))) for each in shown for side in each["sides"] for us in side.get("p50_us") or ()]
     logs += [abs(math.log(side[end])) for each in shown for side in each["sides"] for end in ("low", "high") if side.get(end)]
     half = min(FURTHEST, max(LEAST, *logs) * 1.06)
-
-    def at(ratio: float | None) -> float | None:
-        return None if not ratio else LEFT + (RIGHT - LEFT) * (max(-half, min(half, math.log(ratio))) + half) / (2 * half)
-
+    axis = RatioAxis(LEFT, RIGHT, -half, half)
     y, groups = TOP_PX, []
     for each in shown:
         default, rows, head = _default_us(each), [], y + HEAD_PX // 2
         y += HEAD_PX
         for side in each["sides"]:
-            dots = [(at(us / default) or LEFT, f"{us:.4g} µs, {percent_text(us / default)}") for us in side.get("p50_us") or ()]
-            rows.append(Row(side["name"], y + ROW_PX // 2, dots, at(side.get("low")), at(side.get("high")), *_said(side),
-                            serves=side["serves"]))
+            dots = [(axis.at(us / default) or LEFT, f"{us:.4g} µs, {percent_text(us / default)}")
+                    for us in side.get("p50_us") or ()]
+            rows.append(Row(side["name"], y + ROW_PX // 2, dots, axis.at(side.get("low")), axis.at(side.get("high")),
+                            *_said(side), serves=side["serves"]))
             y += ROW_PX
         groups.append(Group(each["key"], head, each["outcome"], rows))
-    step = next((step for step in STEPS if math.expm1(half) / step <= 3.5), STEPS[-1])
-    values = [n * step for n in range(-3, 4) if n * step > -1 and abs(math.log1p(n * step)) <= half]
-    ticks = [(at(1 + value) or LEFT, f"{100 * value:+g} %".replace("-", "−") if value else "default") for value in values]
     decided = sum(bool(each["found"]) for each in kernels)
-    return Plot(groups, ticks, at(1.0) or LEFT, RIGHT, y + 6, y + 6 + BOTTOM_PX, decided - len(shown))
+    return Plot(groups, axis.changes(STEPS, "default"), axis.at(1.0) or LEFT, RIGHT, y + 6, y + 6 + BOTTOM_PX, decided - len(shown))
 
 
 def _default_us(kernel: Mapping[str, Any]) -> float:

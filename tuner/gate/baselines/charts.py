@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from profiles.band import NamedRows
+from profiles.base.words import shorten
 
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 22, 38
 LEFT, RIGHT = 31.0, 88.0
@@ -67,8 +68,7 @@ def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:
     for n, (kernel, middle) in enumerate(zip(shown, middles, strict=True)):
         shares = [us / middle - 1 for us in kernel.us]
         dots = [(at(share), title, abs(share) > reach) for share, title in zip(shares, kernel.titles, strict=True)]
-        name = kernel.name if len(kernel.name) <= NAME_CHARS else f"{kernel.name[:NAME_CHARS - 1]}…"
-        rows.append(Row(name, kernel.name, TOP_PX + ROW_PX * n + ROW_PX // 2, dots, kernel.says))
+        rows.append(Row(shorten(kernel.name, NAME_CHARS), kernel.name, TOP_PX + ROW_PX * n + ROW_PX // 2, dots, kernel.says))
     step = next((step for step in STEPS if reach / step <= 4), STEPS[-1])
     count = math.floor(reach / step)
     ticks = [(at(n * step), f"{n * step * 100:+.3g} %".replace("-", "−") if n else "0") for n in range(-count, count + 1)]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiles.band import NamedRows
+from profiles.band import NamedRows, RatioAxis
 from tuner.gate.stats.effects import Effect
 
 LEFT, RIGHT = 36.0, 84.0
@@ -45,16 +45,10 @@ def effect_plot(effects: Sequence[tuple[str, Effect]], most: int = 40) -> Plot |
         return None
     logs = [abs(math.log(value)) for _, effect in shown for value in (effect.ratio, effect.low, effect.high) if value]
     half = min(MOST, max(LEAST, *logs) * 1.08)
-
-    def at(ratio: float | None) -> float | None:
-        return None if not ratio else LEFT + (RIGHT - LEFT) * (max(-half, min(half, math.log(ratio))) + half) / (2 * half)
-
-    rows = [Row(effect, name, TOP_PX + ROW_PX * n + ROW_PX // 2, at(effect.ratio), at(effect.low), at(effect.high),
-                "" if abs(math.log(effect.ratio or 1)) <= half else "right" if (effect.ratio or 1) > 1 else "left",
+    axis = RatioAxis(LEFT, RIGHT, -half, half)
+    rows = [Row(effect, name, TOP_PX + ROW_PX * n + ROW_PX // 2, axis.at(effect.ratio), axis.at(effect.low), axis.at(effect.high),
+                "" if axis.holds(effect.ratio or 1) else "right" if (effect.ratio or 1) > 1 else "left",
                 (("▲ " if (effect.ratio or 1) > 1 else "▼ ") if effect.sure else "") + effect.text)
             for n, (name, effect) in enumerate(shown)]
-    step = next((step for step in STEPS if math.expm1(half) / step <= 3.5), STEPS[-1])
-    values = [n * step for n in range(-3, 4) if n * step > -1 and abs(math.log1p(n * step)) <= half]
-    ticks = [(at(1 + value) or LEFT, f"{100 * value:+g} %".replace("-", "−") if value else "same") for value in values]
     bottom = TOP_PX + ROW_PX * len(rows)
-    return Plot(rows, ticks, at(1.0) or LEFT, TOP_PX, bottom, bottom + BOTTOM_PX)
+    return Plot(rows, axis.changes(STEPS, "same"), axis.at(1.0) or LEFT, TOP_PX, bottom, bottom + BOTTOM_PX)

@@ -10,6 +10,7 @@ from bokeh.models import ColumnDataSource, FixedTicker, HoverTool
 from bokeh.models.annotations import BoxAnnotation, Label, Span
 
 from profiles.band import band
+from profiles.base.words import shorten
 from profiles.theme import FASTER, PALETTE, SERIES, SLOWER, figure, fit, follows, item, kept_figure
 
 MOST_TICKS, LABEL_CHARS = 14, 12
@@ -29,7 +30,7 @@ def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: f
                   x_range=(-0.7, max(len(names), 2) - 0.3))
     every = max(1, -(-len(names) // MOST_TICKS))
     plot.xaxis.ticker = FixedTicker(ticks=list(range(len(names) - 1, -1, -every)))
-    plot.xaxis.major_label_overrides = {at: _short(name) for at, name in enumerate(names)}
+    plot.xaxis.major_label_overrides = {at: shorten(name, LABEL_CHARS) for at, name in enumerate(names)}
     plot.xaxis.major_label_orientation = 0.6
     plot.xgrid.grid_line_color = None
     _ranges(plot, names, steps)
@@ -56,10 +57,6 @@ def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: f
     plot.legend.spacing = 14
     plot.add_layout(plot.legend[0], "below")
     return item(plot)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= LABEL_CHARS else name[:LABEL_CHARS - 1] + "…"
 
 
 def _interval_band(plot: Any, points: Sequence[Any]) -> None:

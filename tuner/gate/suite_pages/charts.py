@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from profiles.band import NamedRows, band
+from profiles.base.words import shorten
 
 ROW_PX, TOP_PX, AXIS_PX = 24, 20, 22
 LEFT, RIGHT = 33.0, 98.0                # per cent: names stand left of it
@@ -100,7 +101,7 @@ def _place_rows(rows: Sequence[Row], value: Callable[[Row, float], float], low: 
         dots = [PlacedDot(at(shown), y + _jitter(index), dot, not low <= shown <= high)
                 for index, dot in enumerate(row.dots) for shown in [value(row, dot.us)]]
         middle = at(value(row, row.median_us)) if row.median_us else None
-        placed.append(PlacedRow(row, y, _cut(row.name), dots, middle))
+        placed.append(PlacedRow(row, y, shorten(row.name, NAME_CHARS), dots, middle))
     axis = TOP_PX + ROW_PX * len(rows)
     return Strips(placed, [(at(tick), _text(tick, zero)) for tick in ticks(low, high)], unit, axis + AXIS_PX + 16, axis,
                   zero_at=at(0.0) if zero else None)
@@ -128,7 +129,3 @@ def _text(value: float, signed: bool) -> str:
 def _quantile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= NAME_CHARS else f"{text[:NAME_CHARS - 1].rstrip()}…"

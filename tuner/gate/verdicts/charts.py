@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from profiles.band import RatioAxis
 from profiles.band import band as band_of
+from profiles.base.words import shorten
 from tuner.gate.stats.results import percent_text
 from tuner.gate.stats.rule import SIGN, Rule
 
@@ -71,11 +73,11 @@ class PlotLine:
     @property
     def name(self) -> str:
         of = f" · {self.point.of}" if self.point.of else ""
-        return _shorten(self.point.label, NAME_CHARS - len(of)) + of
+        return shorten(self.point.label, NAME_CHARS - len(of)) + of
 
     @property
     def why(self) -> str:
-        return _shorten(self.point.reason, WHY_CHARS)
+        return shorten(self.point.reason, WHY_CHARS)
 
     @property
     def sign(self) -> str:
@@ -142,30 +144,11 @@ def _ratio_text(ratio: float) -> str:
     return percent_text(ratio) if 1 / TIMES < ratio < TIMES else f"{ratio:.3g}×" if ratio < 1000 else f"{ratio:,.0f}×"
 
 
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most - 1].rstrip()}…"
-
-
-class _Axis:
-    """Ratios on a logarithmic axis: twice as slow is as far from 1 as twice as fast."""
-
-    def __init__(self, low: float, high: float) -> None:
-        self.low, self.high = low, high
-
-    def at(self, ratio: float | None) -> float | None:
-        if ratio is None or ratio <= 0 or not math.isfinite(ratio):
-            return None
-        share = (math.log(ratio) - self.low) / (self.high - self.low)
-        return round(LEFT + (RIGHT - LEFT) * min(1.0, max(0.0, share)), 3)
-
-    def holds(self, ratio: float) -> bool:
-        return self.low - 1e-9 <= math.log(ratio) <= self.high + 1e-9
-
-    def ticks(self) -> list[Tick]:
-        low_pct, high_pct = (math.exp(self.low) - 1) * 100, (math.exp(self.high) - 1) * 100
-        step = next((step for step in TICKS_PCT if (high_pct - low_pct) / step < MOST_TICKS), TICKS_PCT[-1])
-        found = range(math.ceil(low_pct / step), math.floor(high_pct / step) + 1)
-        return [Tick(self.at(1 + n * step / 100) or LEFT, tick_text(1 + n * step / 100)) for n in found]
+def _ticks(axis: RatioAxis) -> list[Tick]:
+    low_pct, high_pct = (math.exp(axis.low) - 1) * 100, (math.exp(axis.high) - 1) * 100
+    step = next((step for step in TICKS_PCT if (high_pct - low_pct) / step < MOST_TICKS), TICKS_PCT[-1])
+    found = range(math.ceil(low_pct / step), math.floor(high_pct / step) + 1)
+    return [Tick(axis.at(1 + n * step / 100) or LEFT, tick_text(1 + n * step / 100)) for n in found]
 
 
 def tick_text(ratio: float) -> str:
@@ -182,17 +165,17 @@ def interval_plot(points: Sequence[Point], floor: float, target: float, most: in
     ratios = [value for point in shown for value in (point.ratio, point.low, point.high) if value is not None and value > 0]
     logs = [math.log(value) for value in ratios if math.isfinite(value)]
     furthest = math.log(1 + FURTHEST * max(target, 0.01))
-    axis = _Axis(max(-furthest, min([LEAST, *logs]) - 0.004),
-                 min(furthest, max([MOST, math.log(1 + target) + 0.02, *logs]) + 0.004))
+    axis = RatioAxis(LEFT, RIGHT, max(-furthest, min([LEAST, *logs]) - 0.004),
+                     min(furthest, max([MOST, math.log(1 + target) + 0.02, *logs]) + 0.004))
     lines = [_plot_line(point, TOP_PX + ROW_PX * n + ROW_PX // 2, axis, floor, target) for n, point in enumerate(shown)]
     bottom = TOP_PX + ROW_PX * len(shown)
     return IntervalPlot(
-        lines, axis.ticks(), axis.at(1.0) or LEFT, Tick(axis.at(1 + floor) or LEFT, tick_text(1 + floor)),
+        lines, _ticks(axis), axis.at(1.0) or LEFT, Tick(axis.at(1 + floor) or LEFT, tick_text(1 + floor)),
         Tick(axis.at(1 + target) or LEFT, tick_text(1 + target)), Tick(axis.at(1 - floor) or LEFT, tick_text(1 - floor)),
         LEFT, RIGHT, bottom + BOTTOM_PX, bottom, max(len(points), of or 0) - len(shown))
 
 
-def _plot_line(point: Point, y: int, axis: _Axis, floor: float, target: float) -> PlotLine:
+def _plot_line(point: Point, y: int, axis: RatioAxis, floor: float, target: float) -> PlotLine:
     ratio = point.ratio if point.ratio is not None and point.ratio > 0 and math.isfinite(point.ratio) else None
     beyond = "" if ratio is None or axis.holds(ratio) else "right" if ratio > 1 else "left"
     own = (point.floor, point.target) != (floor, target)
