@@ -247,7 +247,7 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
 def _keep_warm(queues: list[str]) -> dict[str, warm.Keeper]:
     """Return what keeps warm parents for a worker that measures or compiles, their start begun; none for every other.
 
-    "warm": of the product's own kernels; "warm_walled": of own kernels', where this host measures and lets walls be made.
+    "warm": of the product's own kernels; "warm_walled": of what people bring, where this host lets walls be made.
     """
     cards = gpu.gpus() if "gpu" in queues else []
     if not (cards or "compile" in queues) or not warm.is_wanted():
@@ -256,8 +256,8 @@ def _keep_warm(queues: list[str]) -> dict[str, warm.Keeper]:
     keepers = {"warm": warm.Keeper(safe_environment(), capability)}
     warm.keep(keepers["warm"])
     keepers["warm"].tend()
-    if cards and not sandboxed.why_not():
-        from workers.tune import own  # of a GPU's worker alone
+    if not sandboxed.why_not():
+        from workers.tune import own  # of such a worker alone
 
         keepers["warm_walled"] = warm.Keeper(own.warm_environ(), capability, warm.WALLED)
         warm.keep(keepers["warm_walled"], walled=True)

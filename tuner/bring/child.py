@@ -1,10 +1,10 @@
 """The process that imports a kernel file and compiles samples of it for GPUs that need not be here.
 
-Started by `process` as `python -m tuner.bring.child PARENT_PID`, with requests on standard input, a line of JSON each: the file to
-import, then what to compile of it, as often as there is something; it dies with its parent. The answer is JSON, a line for each
-thing found, on the file descriptor that RIDGEPOINT_ANSWER_FD names: what the file prints is not read as one. A byte on
-RIDGEPOINT_WHOLE_FD ends it. Every compile is a fork of its own, ended after `compile_s` seconds. No GPU is seen without
-RIDGEPOINT_BRING_RUN.
+Started by `process` as `python -m tuner.bring.child PARENT_PID`, or forked by a process that has imported it. Requests come on
+standard input, a line of JSON each: the file to import, then what to compile of it, as often as there is something; it dies with
+its parent. The answer is JSON, a line for each thing found, on the file descriptor that RIDGEPOINT_ANSWER_FD names: what the file
+prints is not read as one. A byte on RIDGEPOINT_WHOLE_FD ends it. Every compile is a fork of its own, ended after `compile_s`
+seconds. No GPU is seen without RIDGEPOINT_BRING_RUN.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -78,7 +78,6 @@ def run_default(adapter: TritonOperator, shape: Mapping[str, int], dtype: str, c
 
 # ---- the process that imports a kernel file ----
 
-RUNS = os.environ.get("RIDGEPOINT_BRING_RUN") == "1"
 GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}
 AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 12 << 30
@@ -89,9 +88,19 @@ MOST_NAMED = 40             # modules that were stood in for
 ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
 
 
-def main(parent_pid: str) -> int:
+def make_ready() -> None:
+    """In the warm parent: compute with tensors that have no memory. What torch imports for that takes two seconds."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    import tuner.bring.calls.pretending  # noqa: F401
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        torch.empty(2) + 1
+
+
+def main(argv: Sequence[str]) -> int:
     """Answer requests until there are no more; return the exit status."""
-    wire.enter_child(int(parent_pid))
+    wire.enter_child(int(argv[0]))
     requests = os.fdopen(os.dup(0), "rb")       # of our own: a file that reads its standard input finds none of it
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -163,9 +172,14 @@ def _compile_and_run(request: dict[str, Any], module: ModuleType, adapters: Mapp
 
     with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
         list(pool.map(compile_here, product(request["compile"], request.get("gpus") or GPUS)))
-    for job in request["run"] if RUNS else ():
+    for job in request["run"] if sees_gpu() else ():
         if job["name"] in adapters:
             say(measured=job["name"], **run_default(adapters[job["name"]], job["shape"], job["dtype"], job["config"]))
+
+
+def sees_gpu() -> bool:
+    """Return whether this process may open a GPU, and launch on it."""
+    return os.environ.get("RIDGEPOINT_BRING_RUN") == "1"
 
 
 def load_file(path: Path, choices: Choices, fake: bool) -> tuple[ModuleType, Seen, Any]:
@@ -174,7 +188,7 @@ def load_file(path: Path, choices: Choices, fake: bool) -> tuple[ModuleType, See
     Return its module, what was stood in for, and with `fake` the mode in which tensors have no memory: the file is imported in it,
     as it is where it makes tensors on a GPU while it is imported.
     """
-    if RUNS:
+    if sees_gpu():
         return *load_tolerantly(path, choices), None
     stand_in_gpu(STANDS_IN_FOR)
     if not fake:
@@ -315,4 +329,4 @@ def _say(error: BaseException) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

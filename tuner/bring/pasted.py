@@ -45,7 +45,7 @@ MOST_ADAPTERS = 40
 MOST_REFERENCES = 4
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     """Answer one request; return the exit status."""
     request = json.load(sys.stdin)
     if not request["compiles"]:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tuner.bring.source import Kernel
+from tuner.tuning.measure.fork_server import run_module
 
 PROJECT = Path(__file__).resolve().parents[2]
 START_S = 180.0             # torch, Triton and the file are imported
@@ -73,20 +76,66 @@ def _counting(jobs: int, say: Callable[[int, int], None]) -> Callable[[bytes], N
     return lambda told: say(told.count(b'{"compiled":'), jobs * GPUS)
 
 
+def may_fork(module: str) -> bool:
+    """Return whether a fork of this process is as good as a new one: it has imported the module, with torch, and opened no GPU."""
+    torch = sys.modules.get("torch")
+    return (module in sys.modules and torch is not None and not torch.cuda.is_initialized() and threading.active_count() == 1)
+
+
+class _Forked:
+    """A fork of this process that runs a module it has imported, shown as subprocess.Popen shows a new process."""
+
+    def __init__(self, module: str, environ: Mapping[str, str], output: int) -> None:
+        asked, ask = os.pipe()
+
+        def become() -> None:
+            os.setsid()
+            os.close(ask)
+            for stream, number in ((asked, 0), (output, 1), (output, 2)):
+                os.dup2(stream, number)
+            os.environ.update(environ)
+            sys.path[:0] = [place for place in environ["PYTHONPATH"].split(os.pathsep) if place not in sys.path]
+            run_module(module, [str(os.getppid())])
+
+        self._process = multiprocessing.get_context("fork").Process(target=become)
+        self._process.start()
+        os.close(asked)
+        self.stdin = open(ask, "wb", buffering=0)       # noqa: SIM115 - `_Child.end` closes it
+        self.pid = self._process.pid or 0
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
+
+
 class _Child:
-    """`python -m module`: a line of JSON for each request; lines in a file for the answer, and one byte once it is whole."""
+    """A process of a module: a line of JSON for each request; lines in a file for the answer, and one byte once it is whole.
+
+    A fork where this one `may_fork`, else `python -m module`.
+    """
 
     def __init__(self, module: str, see_gpu: bool = False) -> None:
         self._answer, self._output = tempfile.TemporaryFile(), tempfile.TemporaryFile()     # noqa: SIM115 - `end` closes them
         self._whole, whole = os.pipe()
         self._read = 0                  # of the answer, in bytes
+        environ = {"PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
+                   "RIDGEPOINT_ANSWER_FD": str(self._answer.fileno()), "RIDGEPOINT_WHOLE_FD": str(whole),
+                   "RIDGEPOINT_BRING_RUN": "1" if see_gpu else "0", **({} if see_gpu else {"CUDA_VISIBLE_DEVICES": ""})}
+        self._process: subprocess.Popen[bytes] | _Forked
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(os.getpid())], stdin=subprocess.PIPE, stdout=self._output,
-                stderr=subprocess.STDOUT, pass_fds=(self._answer.fileno(), whole), start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH")))),
-                     "RIDGEPOINT_ANSWER_FD": str(self._answer.fileno()), "RIDGEPOINT_WHOLE_FD": str(whole),
-                     "RIDGEPOINT_BRING_RUN": "1" if see_gpu else "0", **({} if see_gpu else {"CUDA_VISIBLE_DEVICES": ""})})
+            if may_fork(module) and not see_gpu:
+                self._process = _Forked(module, environ, self._output.fileno())
+            else:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", module, str(os.getpid())], stdin=subprocess.PIPE, stdout=self._output,
+                    stderr=subprocess.STDOUT, pass_fds=(self._answer.fileno(), whole), start_new_session=True,
+                    env={**os.environ, **environ})
         finally:
             os.close(whole)
 

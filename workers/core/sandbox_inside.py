@@ -39,7 +39,7 @@ SYS_PIVOT_ROOT, SYS_CAPSET = {"x86_64": (155, 126), "aarch64": (41, 91)}.get(pla
 # Calls that are refused (asm/unistd.h): memory that is counted for no process, other processes' memory, namespaces and mounts, and
 # parts of the kernel that a compiler has no use for; of sockets all but those of Unix, which reach nobody outside; of memory that
 # is mapped what is shared and of no file, whose pages may stay where none of them is mapped any more. With a GPU it is given, and
-# counted while it is mapped (`sandboxed.memory_of`): CUDA's pinned memory is of that kind.
+# counted while it is mapped (`sandboxed.uses_more`): CUDA's pinned memory is of that kind.
 REFUSED: dict[str, int] = {
     "x86_64": {
         "arch": 0xC000003E, "socket": 41, "mmap": 9, "memfd_create": 319, "shmget": 29, "semget": 64, "msgget": 68,

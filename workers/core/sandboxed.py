@@ -223,23 +223,31 @@ class _Watch:
             return "stopped"
         if time.monotonic() > self._end_s:
             return f"it took longer than {self._bounds.wall_s:.0f} s"
-        if memory_of(self._started.process.pid) > self._bounds.memory_mb << 20:
+        if uses_more(self._started.process.pid, self._bounds.memory_mb << 20):
             return f"it needs more memory than {self._bounds.memory_mb:,} MiB"
         if available_bytes() < LEFT_MB << 20:
             return "the machine has too little memory left"
         return ""
 
 
-def memory_of(root: int) -> int:
-    """Return the memory in use of a process and everything below it, in bytes: private, and shared but of no file on a disk.
+def uses_more(root: int, most_bytes: int) -> bool:
+    """Return whether a process and everything below it use more memory than this: private, and shared but of no file on a disk.
 
-    What several share is counted once for each that has touched it: no more than a bound needs to know.
+    What forks share is counted once for each, which is quick, and only where that is too much by its share (proc(5), smaps_rollup).
     """
-    total = 0
-    for pid in _processes_below(root):
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/status", "rb") as file:
-            total += sum(int(line.split()[1]) << 10 for line in file if line.startswith((b"RssAnon:", b"RssShmem:")))
-    return total
+    pids = _processes_below(root)
+    return (sum(_memory_of(pid, "status", (b"RssAnon:", b"RssShmem:")) for pid in pids) > most_bytes
+            and sum(_memory_of(pid, "smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:"))
+                    or _memory_of(pid, "status", (b"RssAnon:", b"RssShmem:")) for pid in pids) > most_bytes)
+
+
+def _memory_of(pid: int, file: str, lines: tuple[bytes, ...]) -> int:
+    """Return the sum of lines of a process's file, in bytes; 0 where it cannot be read."""
+    try:
+        with open(f"/proc/{pid}/{file}", "rb") as told:
+            return sum(int(line.split()[1]) << 10 for line in told if line.startswith(lines))
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def _processes_below(root: int) -> list[int]:

@@ -100,7 +100,7 @@ class WalledChild(Child):
         """End it where it takes more than it may, all of its processes together."""
         bounds = self._walls.bounds
         while not self._ended.wait(WATCH_S) and self.process.poll() is None:
-            if sandboxed.memory_of(self.process.pid) > bounds.memory_mb << 20:
+            if sandboxed.uses_more(self.process.pid, bounds.memory_mb << 20):
                 self.over = f"it needs more memory than {bounds.memory_mb:,} MiB"
             elif sandboxed.available_bytes() < sandboxed.LEFT_MB << 20:
                 self.over = "the machine has too little memory left"

@@ -1,4 +1,4 @@
-"""The warm parent of children that go behind walls: own kernels compiled and measured (workers.tune.own), candidates judged.
+"""The warm parent of children that go behind walls: own kernels compiled and measured, candidates judged, files checked.
 
 Started by workers.core.warm as tuner.tuning.measure.fork_server is, with the variables that the walls give and no other: what this
 process ever read, its forks can read. It loads nothing of anybody's; each fork goes behind the walls before it does.
@@ -12,7 +12,7 @@ from tuner.tuning.measure import fork_server
 from workers.core import sandbox_inside
 
 ALSO = ("tuner.bring.travel.measuring", "tuner.bring.travel.compiling", "tuner.candidates.judge.compiling",
-        "tuner.candidates.judge.child")
+        "tuner.candidates.judge.child", "tuner.bring.pasted", "tuner.bring.child")
 
 
 def main(argv: list[str]) -> None:

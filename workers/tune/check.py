@@ -79,7 +79,8 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
     with watch_for_stop(lambda: not KernelCheck.leases.is_held(check.pk, worker)) as stop:
         ending = sandboxed.run(
             [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=sandboxed.OURS, bounds=bounds,
-            environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, on_line=hear, is_over=stop, walls=walls)
+            environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, on_line=hear, is_over=stop, walls=walls,
+            may_be_fork=True)
     if stop():
         log.info("check %s: stopped", check.pk)
     elif ending.why:

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from django.test import Client
 from django.urls import reverse
 
 from profiles.base.refused import Refused
+from tests.tuner.bring.checking import checking_parent
 from tests.tuner.bring.cuda_files import SCALE_ADD
 from tests.tuner.bring.files import ADD, ADD_ONE, HELION, MATMUL
 from tuner.bring.checks import answer, selectors, services
@@ -30,6 +32,13 @@ behind_walls = pytest.mark.skipif(bool(sandboxed.why_not()), reason=f"no sandbox
 with_nvrtc = pytest.mark.skipif(not has_compiler(), reason="cuda-core and NVRTC are not installed")
 in_threads = pytest.mark.django_db(transaction=True)        # the worker's own threads look at the row
 SMALL = sandboxed.Bounds(wall_s=90, cpu_s=60, memory_mb=2048, data_mb=2048, processes=256, room_mb=128, files=2000, file_mb=64)
+
+
+@pytest.fixture(scope="module")
+def forked() -> Iterator[None]:
+    """Checks are forks of a warm parent, as in a worker that has one (that a new process checks as well: own/test_own.py)."""
+    with checking_parent():
+        yield
 
 
 def made(text: str, owner: Any, **more: Any) -> KernelCheck:
@@ -207,7 +216,7 @@ def test_an_answer_is_read_like_an_upload(olga: Any) -> None:
 @behind_walls
 @pytest.mark.torch
 @in_threads
-def test_samples_are_compiled_behind_walls(olga: Any) -> None:
+def test_samples_are_compiled_behind_walls(olga: Any, forked: None) -> None:
     check = compiled(ADD_ONE, olga)
     assert (check.status, check.error) == ("done", None)
     assert check.compiled == check.samples == 3
@@ -268,7 +277,7 @@ HARM = {
 @in_threads
 @pytest.mark.parametrize("harm", ["memory", *(pytest.param(each, marks=pytest.mark.deep_only) for each in HARM
                                               if each != "memory")])        # their walls: tests/workers/core/test_sandboxed.py
-def test_a_file_that_means_harm_is_contained(olga: Any, harm: str) -> None:
+def test_a_file_that_means_harm_is_contained(olga: Any, harm: str, forked: None) -> None:
     check = compiled(ADD + HARM[harm], olga, SMALL if harm == "memory" else sandboxed.Bounds(**{**vars(SMALL), "wall_s": 20}))
     kernel = check.result["operators"][0]
     problems = [each["what"] for each in kernel["problems"] if not each["missing"]]
@@ -280,7 +289,8 @@ def test_a_file_that_means_harm_is_contained(olga: Any, harm: str) -> None:
 @behind_walls
 @pytest.mark.torch
 @in_threads
-def test_a_file_sees_no_secret_and_reaches_nobody(olga: Any, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_sees_no_secret_and_reaches_nobody(
+        olga: Any, settings: Any, monkeypatch: pytest.MonkeyPatch, forked: None) -> None:
     monkeypatch.setenv("RIDGEPOINT_SECRET_KEY", "a secret of this installation")
     text = f"""
 import os, socket
@@ -302,7 +312,7 @@ raise RuntimeError(f"seen: {{seen}}")
 @behind_walls
 @pytest.mark.torch
 @in_threads
-def test_a_forged_answer_brings_no_adapter_and_no_markup(owner: Client, olga: Any) -> None:
+def test_a_forged_answer_brings_no_adapter_and_no_markup(owner: Client, olga: Any, forked: None) -> None:
     forged = {"operators": [{**made(ADD, olga).result["operators"][0], "name": "<script>alert(1)</script>"}],
               "adapters": [{"kernel": "add_kernel", "text": "import os"}]}
     write = f"os.write(os.open('/proc/1/fd/1', os.O_WRONLY), {json.dumps(forged)!r}.encode() + b'\\n')"
@@ -316,7 +326,7 @@ def test_a_forged_answer_brings_no_adapter_and_no_markup(owner: Client, olga: An
 @behind_walls
 @pytest.mark.torch
 @in_threads
-def test_a_compile_without_end_is_ended(olga: Any) -> None:
+def test_a_compile_without_end_is_ended(olga: Any, forked: None) -> None:
     endless = "\nimport time\nadd_kernel.warmup = lambda *given, **more: time.sleep(600)\n"
     check = compiled(ADD + endless, olga, sandboxed.Bounds(**{**vars(SMALL), "wall_s": 15}))
     assert check.status == "failed" and check.error["what"] == "it took longer than 15 s"

@@ -171,6 +171,24 @@ def test_shared_memory_of_no_file_is_not_given_without_a_gpu_and_counted_with_on
     assert ending.why == "it needs more memory than 512 MiB"
 
 
+def test_what_forks_share_is_counted_once_and_what_each_makes_its_own_for_each() -> None:
+    code = """
+import os, time
+held = bytearray(b"x") * (150 << 20)
+for each in range(5):
+    if not os.fork():
+        {}
+        time.sleep({})
+        os._exit(0)
+for each in range(5):
+    os.wait()
+print("all")
+"""
+    assert tried(code.format("pass", 0.5)) == (Ending("", 0), ["all"])                    # 900 MiB, were it counted for each
+    ending, lines = tried(code.format("held[::4096] = bytes(len(held) // 4096)", 10))
+    assert (ending.why, lines) == ("it needs more memory than 512 MiB", [])
+
+
 def test_printing_gigabytes_ends_it() -> None:
     for stream in ("stdout", "stderr"):
         began_s = time.monotonic()
