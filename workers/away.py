@@ -20,6 +20,7 @@ def server_away(error: BaseException | None) -> str | None:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from, step by step."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -10,13 +10,14 @@ import errno
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import redis
 from django.conf import settings
+
+from workers.away import causes
 
 FULL_BYTES = 1 << 20                # less than this is none: the servers' next file does not fit
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -132,7 +133,7 @@ def require_rest() -> None:
 
 def is_full_error(error: BaseException | None) -> bool:
     """Return whether an error, or what it was raised from, says that a disk is full: ours, PostgreSQL's or Valkey's."""
-    return any(map(_says_full, _causes(error)))
+    return any(map(_says_full, causes(error)))
 
 
 def _says_full(error: BaseException) -> bool:
@@ -142,12 +143,6 @@ def _says_full(error: BaseException) -> bool:
         return any(word in str(error) for word in ("MISCONF ", "OOM command"))
     # DuckDB, Arrow and programs that a stage starts pass the system's words on, without its number
     return getattr(error, "sqlstate", None) == _DATABASE_FULL or "No space left on device" in str(error)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def size(number: int) -> str:

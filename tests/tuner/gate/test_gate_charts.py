@@ -38,7 +38,7 @@ def test_unknown_ratios_and_shares_are_a_dash() -> None:
 def test_the_axis_is_logarithmic_and_holds_floor_and_target() -> None:
     plot = interval_plot([Point("a", "SLOWER", ratio=1.08, low=1.07, high=1.09),
                           Point("b", "PASS", ratio=0.99, low=0.98, high=1.0)], 0.02, 0.05)
-    first, second = plot.lines
+    first, second = plot.rows
     assert LEFT < second.low_at < second.at < plot.one_at < plot.floor.at < plot.target.at < first.low_at < first.at < RIGHT
     assert plot.faster.at < plot.one_at and (plot.floor.text, plot.target.text, plot.faster.text) == ("+2 %", "+5 %", "−2 %")
     # the same factor is the same distance: places are linear in the logarithm
@@ -53,7 +53,7 @@ def test_what_lies_far_off_gets_an_arrow_and_squeezes_nobody() -> None:
     plot = interval_plot([
         Point("far", "SLOWER", ratio=3.0, low=2.5, high=3.5), Point("cut", "AMBIGUOUS", ratio=1.04, low=0.99, high=1.6),
         Point("gone", "FASTER", ratio=0.2, low=0.1, high=0.3), Point("none", "NO DATA", reason="no run")], 0.02, 0.05)
-    far, cut, gone, none = plot.lines
+    far, cut, gone, none = plot.rows
     assert (far.beyond, far.at, far.cut_right) == ("right", RIGHT, True)
     assert (gone.beyond, gone.at) == ("left", LEFT)
     assert (cut.beyond, cut.cut_left, cut.cut_right, cut.high_at) == ("", False, True, RIGHT)
@@ -64,7 +64,7 @@ def test_what_lies_far_off_gets_an_arrow_and_squeezes_nobody() -> None:
 def test_a_quantity_beside_the_p50_is_named_and_a_slip_of_units_is_told_in_times() -> None:
     by_mean, slip, _ = interval_plot([Point("softmax", "SLOWER", ratio=1.17, low=1.14, high=1.22, of="mean"),
                                       Point("matmul", "AMBIGUOUS", ratio=999.3, low=990.0, high=1010.0),
-                                      Point("add", "PASS", ratio=1.0)], 0.02, 0.05).lines
+                                      Point("add", "PASS", ratio=1.0)], 0.02, 0.05).rows
     assert (by_mean.name, by_mean.ratio) == ("softmax · mean", "+17.0 %")
     assert (slip.ratio, slip.interval, slip.beyond) == ("999×", "[990×, 1,010×]", "right")
     sides = [("baseline", "a", [RunMedian(40.0 + n / 10, "") for n in range(3)]),
@@ -76,14 +76,14 @@ def test_a_quantity_beside_the_p50_is_named_and_a_slip_of_units_is_told_in_times
 def test_numbers_that_are_none_draw_nothing() -> None:
     wrong = [Point("nan", "NO DATA", ratio=math.nan), Point("zero", "NO DATA", ratio=0.0), Point("minus", "NO DATA", ratio=-1.0),
              Point("inf", "NO DATA", ratio=math.inf, low=math.inf, high=math.inf)]
-    assert [line.at for line in interval_plot(wrong, 0.02, 0.05).lines] == [None] * 4
+    assert [line.at for line in interval_plot(wrong, 0.02, 0.05).rows] == [None] * 4
 
 
 def test_a_kernel_with_a_rule_of_its_own_shows_it_and_only_the_worst_are_drawn() -> None:
     points = [Point("own", "PASS", ratio=1.0, low=0.99, high=1.01, floor=0.03, target=0.08), *[Point("x", "PASS", ratio=1.0)] * 60]
     plot = interval_plot(points, 0.02, 0.05, most=40)
-    assert (len(plot.lines), plot.unlisted) == (40, 21)
-    assert plot.lines[0].own_rule and plot.lines[0].own_rule[1] > plot.target.at and plot.lines[1].own_rule is None
+    assert (len(plot.rows), plot.unlisted) == (40, 21)
+    assert plot.rows[0].own_rule and plot.rows[0].own_rule[1] > plot.target.at and plot.rows[1].own_rule is None
 
 
 def test_dots_of_runs_keep_their_place_and_do_not_cover_each_other() -> None:

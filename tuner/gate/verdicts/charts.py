@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from profiles.band import RatioAxis
+from profiles.band import NamedRows, RatioAxis
 from profiles.band import band as band_of
 from profiles.base.words import shorten
 from tuner.gate.stats.results import percent_text
@@ -102,8 +102,8 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class IntervalPlot:
-    lines: list[PlotLine]
+class IntervalPlot(NamedRows):
+    rows: list[PlotLine]
     ticks: list[Tick]
     one_at: float
     floor: Tick
@@ -116,19 +116,6 @@ class IntervalPlot:
     unlisted: int
     top: int = TOP_PX - 12
     row_px: int = ROW_PX
-
-    @property
-    def deep(self) -> int:
-        return self.axis_y - self.top
-
-    @property
-    def more(self) -> int:
-        """Pixels by which all rows grow where each has its name above it."""
-        return 14 * len(self.lines)
-
-    @property
-    def grow(self) -> float:
-        return round(1 + self.more / self.deep, 4)
 
     @property
     def between_width(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.rowwise import ROWS, STAGES_UNREAD, tile_or_blocks_space, whole_rows_config
+from tuner.tuning.operators.rowwise import ROWS, STAGES_UNREAD, norm_starts, tile_or_blocks_space
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Config
 
@@ -25,15 +25,9 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
     return {"BLOCK": row, "num_warps": min(16, max(4, row // 512)), "num_stages": 1, "PASSES": 1, "ROWS": 1, "UNROLL": 1}
 
 
-def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return whole-row configurations, worth trying early."""
-    row = power_of_two_at_least(shape["C"])
-    return (whole_rows_config(shape),) if row <= 32768 else ()
-
-
 RMSNORM = Operator(
     name="rmsnorm", title="RMS norm over rows", dims=(ROWS, _COLUMNS), dtypes=("bf16", "fp16"), presets=_PRESETS,
-    space=space, default_config=default_config, starts=starts,
+    space=space, default_config=default_config, starts=norm_starts,
     flops=lambda s: 4 * s["R"] * s["C"],                      # square, sum, scale, weight
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["R"] * s["C"],
     kernel_module="tuner.tuning.kernels.norms", kernel_names=("norm_tile", "norm_blocks", "rms_norm", "rmsnorm"),
@@ -42,7 +36,7 @@ RMSNORM = Operator(
 
 ADD_RMSNORM = Operator(
     name="add_rmsnorm", title="Residual add and RMS norm", dims=(ROWS, _COLUMNS), dtypes=("bf16", "fp16"), presets=_PRESETS,
-    space=space, default_config=default_config, starts=starts,
+    space=space, default_config=default_config, starts=norm_starts,
     flops=lambda s: 5 * s["R"] * s["C"],
     bytes=lambda s, dtype: 4 * BYTES[dtype] * s["R"] * s["C"],      # X and residual read, their sum and the norm written
     kernel_module="tuner.tuning.kernels.norms", kernel_names=("fused_add_rms_norm", "add_rms_norm", "add_rmsnorm"),

@@ -114,8 +114,8 @@ def layernorm_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     return {"BLOCK": block, "num_warps": min(8, max(1, block // 256)), "num_stages": 1, "PASSES": 2, "ROWS": 1, "UNROLL": 1}
 
 
-def layernorm_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
-    """Return configurations of layer norm worth trying early."""
+def norm_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+    """Return configurations of a norm that are worth trying early: whole rows."""
     row = power_of_two_at_least(shape["C"])
     return (whole_rows_config(shape),) if row <= 32768 else ()
 
@@ -142,5 +142,5 @@ LAYERNORM = Operator(
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["R"] * s["C"],
     kernel_module="tuner.tuning.kernels.rowwise", kernel_names=("layernorm_row", "layernorm_tile", "layernorm_kernel"),
     tolerance={"fp16": 2e-3, "bf16": 1e-2}, unit="B/s",
-    absent={"PASSES": 2, "ROWS": 1, "UNROLL": 1}, unread=STAGES_UNREAD, starts=layernorm_starts,
+    absent={"PASSES": 2, "ROWS": 1, "UNROLL": 1}, unread=STAGES_UNREAD, starts=norm_starts,
 )
