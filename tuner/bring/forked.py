@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import resource
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,27 @@ def in_fork(work: Callable[..., dict[str, Any]], *args: Any, limit_s: float) -> 
         process.kill()
         process.join()
     return told
+
+
+def told_in_fork(work: Callable[..., None], *args: Any, limit_s: float) -> tuple[list[dict[str, Any]], bool]:
+    """Return what `work(say, …)` says, and whether its process died before it was done; one that takes longer is ended."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: work(theirs.send, *args), daemon=True)
+    process.start()
+    theirs.close()
+    told: list[dict[str, Any]] = []
+    end_s = time.monotonic() + limit_s
+    try:
+        while ours.poll(max(0.0, end_s - time.monotonic())):
+            told.append(ours.recv())
+    except EOFError:
+        process.join()
+        return told, process.exitcode != 0
+    finally:
+        process.kill()
+        process.join()
+    return told, False
 
 
 def bound_data(most_bytes: int) -> None:

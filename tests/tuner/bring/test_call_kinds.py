@@ -34,7 +34,7 @@ import torch, triton, triton.language as tl
 def sums(x_ptr, out_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, PARTS: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at) if EVEN else tl.load(x_ptr + at, mask=at < n, other=0.0)
-    tl.atomic_add(out_ptr, tl.sum(x) / PARTS)
+    tl.atomic_add(out_ptr, tl.sum(x) / (PARTS * BLOCK))
 
 def mean_of_parts(x):
     BLOCK = 256
@@ -218,7 +218,7 @@ class Mode(enum.IntEnum):
 def attend(q, k, grads, lut, n, groups: tl.constexpr, heads_of: tl.constexpr, MODE: tl.constexpr, ROWS: tl.constexpr):
     head = tl.program_id(1) * (heads_of // groups) + tl.program_id(1) // groups
     at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    at += tl.load(lut + tl.program_id(0)) + head * n + tl.arange(0, heads_of)[:, None] * n
+    at += tl.load(lut) + head * n + tl.arange(0, heads_of)[:, None] * n
     tl.atomic_add(grads + at, tl.load(q + at, mask=at < n) * tl.load(k + at, mask=at < n) * MODE, mask=at < n)
 
 def attend_sparse(q, k, layout, mode=Mode.up):

@@ -5,9 +5,12 @@ What could not be told is asked: a line raises NotImplementedError, so that `ope
 
 from __future__ import annotations
 
+import array
 import ast
+import base64
 import math
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,7 +26,7 @@ from tuner.bring.references import NOT_INDEPENDENT
 from tuner.bring.source import Kernel
 from tuner.bring.write import Draft, import_lines
 
-MOST_VALUES = 64
+FEW_VALUES = 1024           # that are written out; more are packed
 
 
 class _Writing:
@@ -40,7 +43,7 @@ class _Writing:
         self.dims = each.dims or {"N": 1}
         self.tensors = {name: one for name, one in self.launch["arguments"].items() if one["kind"] == "tensor"}
         self.dtype = self._main_dtype()
-        self.changed = read_changed(self.launch, kernel, told.get("inputs", ()))
+        self.changed = read_changed(self.launch, kernel, told.get("inputs", ()), each.at > 0)
         self.out = self._find_out()
 
     def _main_dtype(self) -> str:
@@ -98,10 +101,17 @@ class _Writing:
 
     def launched(self) -> str:
         """Return what is launched: the file's kernel, under rules for what its host computes from its blocks."""
-        return "KERNEL" if self.each.derived or self.each.makes else self._function()
+        return "KERNEL" if self.each.derived or self.each.makes or self._is_own() else self._function()
+
+    def _is_own(self) -> bool:
+        """Return whether an autotuner of somebody's own lists the configurations, which Triton's is then given."""
+        return bool(self.launch["autotune"] and self.launch["autotune"].get("own"))
 
     def rules(self) -> list[str]:
         """Return the line that makes them."""
+        if self._is_own():
+            configs = ", ".join(_config(each) for each in self.launch["autotune"]["configs"])
+            return [f"KERNEL = triton.autotune(configs=[{configs}], key=[])({self._function()}.fn)"]
         if not self.each.derived and not self.each.makes:
             return []
         rules = {name: f"lambda meta: {self._in_arguments(formula)}" for name, formula in self.each.derived.items()}
@@ -139,7 +149,8 @@ class _Writing:
         if one.get("counts"):
             return f"torch.arange({shape.strip('()').rstrip(',')}, dtype={dtype}, device=device)"
         if "values" in one:
-            return f"torch.tensor({one['values']!r}, dtype={dtype}, device=device)"
+            return f"torch.tensor({one['values']!r}, dtype={dtype}, device=device)" if math.prod(one["shape"]) <= FEW_VALUES \
+                else f"torch.tensor({_packed(one['values'])}).reshape({shape}).to({dtype}).to(device)"
         arguments = self.kernel.arguments if self.kernel else ()
         if any(each.name == name and each.written and not each.loaded for each in arguments):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
@@ -325,6 +336,7 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
     imported = list(dict.fromkeys([name, *([reference] if reference else [])]))
     needs_tl = any("tl." in line for line in arguments)
     parts = [f'"""{name} as an operator of Ridgepoint, from the call {_in_docstring(call.text)}."""', "",
+             *(["import array", "import base64", "import zlib", ""] if any("b85decode" in line for line in arguments) else []),
              "import torch", "import triton", *(["import triton.language as tl"] if needs_tl else []),
              *([IMPORT] if each.makes else []), "",
              *import_lines(module, imported),
@@ -344,6 +356,26 @@ def names_of_reference(text: str) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and any(
                 part in node.name.lower() for part in ("ref", "naive", "torch", "native", "baseline", "golden")):
             yield node.name
+
+
+def _packed(values: Any) -> str:
+    """Return the expression of a long list of whole numbers."""
+    numbers = array.array("q", _flat(values)).tobytes()
+    text = base64.b85encode(zlib.compress(numbers, 9)).decode()
+    return f'array.array("q", zlib.decompress(base64.b85decode("{text}")))'
+
+
+def _flat(values: Any) -> Iterator[int]:
+    if isinstance(values, list):
+        for each in values:
+            yield from _flat(each)
+    else:
+        yield int(values)
+
+
+def _config(values: Mapping[str, Any]) -> str:
+    kwargs = {name: repr(value) for name, value in values.items() if name not in OPTIONS}
+    return f"triton.Config({', '.join([_mapping(kwargs), *(f'{name}={values[name]!r}' for name in OPTIONS if name in values)])})"
 
 
 def _bracketed(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -16,6 +16,7 @@ class Again:
     other: int = 0
     choice: str = ""
     chosen: int = 0             # what that choice is here
+    numbers: Mapping[int, int] = field(default_factory=dict)        # other numbers of the call, of several at once
 
     def value(self, name: str) -> Any:
         """Return what a number, a flag or a text is that the kernel is given; None where it is none."""
@@ -28,7 +29,7 @@ class Again:
 
     def env(self, dims: Mapping[str, int]) -> dict[str, int]:
         """Return the value of each dimension in this call."""
-        return {name: self.other if size == self.size else size for name, size in dims.items()}
+        return {name: self.other if size == self.size else self.numbers.get(size, size) for name, size in dims.items()}
 
     def known(self, dims: Mapping[str, int]) -> dict[str, int]:
         """Return dimensions, constexprs and options of the launch that are whole numbers."""

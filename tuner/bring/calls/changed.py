@@ -15,7 +15,7 @@ class Changed:
 
     same      an argument that is the same tensor as an earlier one, with that one: a function that works in place gives it twice
     holds     what the host filled a tensor with that the kernel then reads and writes: zeros that atomic operations add to
-    restored  inputs of the call that the kernel reads and writes
+    restored  inputs of the call that the kernel reads and writes, and fractions that an earlier kernel of the call computes
     resets    what the kernel's own autotuner resets or restores
     """
 
@@ -41,8 +41,12 @@ class Changed:
                           for name, number in self.holds.items())]
 
 
-def read_changed(launch: Mapping[str, Any], kernel: Kernel | None, inputs: Sequence[Mapping[str, Any]]) -> Changed:
-    """Return it for a launch as `tuner.bring.calls.recorder` tells it; `inputs`: tensors that the call itself makes."""
+def read_changed(launch: Mapping[str, Any], kernel: Kernel | None, inputs: Sequence[Mapping[str, Any]], is_later: bool = False
+                 ) -> Changed:
+    """Return it for a launch as `tuner.bring.calls.recorder` tells it; `inputs`: tensors that the call itself makes.
+
+    is_later  whether other kernels of the call are launched before
+    """
     tensors = {name: one for name, one in launch["arguments"].items() if one["kind"] == "tensor"}
     same = _find_same(tensors)
     autotune = launch["autotune"]
@@ -53,7 +57,8 @@ def read_changed(launch: Mapping[str, Any], kernel: Kernel | None, inputs: Seque
     changed = [name for name in tensors if name in written & read and name not in resets]
     holds = {name: float(tensors[name]["filled"]) for name in changed if "filled" in tensors[name]}
     made = {one["storage"] for one in inputs}
-    return Changed(same, holds, [name for name in changed if name not in holds and tensors[name]["storage"] in made], resets)
+    return Changed(same, holds, [name for name in changed if name not in holds and (
+        tensors[name]["storage"] in made or (is_later and "float" in tensors[name]["dtype"]))], resets)
 
 
 def _find_same(tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

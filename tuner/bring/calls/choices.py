@@ -1,8 +1,8 @@
 """Values that a host function chooses for its kernels, found by calling it again with others in their place.
 
 `mark_choices` adds to every assignment of a name that a launch (or its grid) uses `name = __choose__("function.name", name)`,
-likewise to parameters and to whole numbers that stand in the launch itself; equal numbers of one launch are one choice. Lines stay
-where they are, so that Triton finds a kernel's text.
+likewise to parameters and to whole numbers that stand in the launch itself; equal numbers of one launch are one choice. Numbers
+that may be blocks are marked in all functions (`tried.literals`). Lines stay where they are, so that Triton finds a kernel's text.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from tuner.bring.calls.tried.literals import PLACE, MarkLiterals
+
 CHOOSE = "__ridgepoint_choose__"
 LEAST = 2
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Choices:
-    """What was chosen in a call: key → value; `instead` holds values to choose in their place."""
+    """What was chosen in a call: key → value, and numbers by their places; `instead` holds values to choose in their place."""
 
     def __init__(self) -> None:
         self.made: dict[str, Any] = {}
+        self.placed: dict[str, Any] = {}
         self.instead: dict[str, Any] = {}
 
     def choose(self, key: str, value: Any) -> Any:
         if type(value) is not int or value < 1:
             return value
-        self.made.setdefault(key, value)
+        (self.placed if key.startswith(PLACE) else self.made).setdefault(key, value)
         return self.instead.get(key, value)
 
 
@@ -51,7 +54,7 @@ def mark_choices(tree: ast.Module) -> ast.Module:
         at = 1 if ast.get_docstring(function) is not None else 0
         where = function.body[at] if at < len(function.body) else function.body[-1]
         function.body[at:at] = [_marked(name, function.name, where) for name in parameters]
-    return ast.fix_missing_locations(tree)
+    return ast.fix_missing_locations(MarkLiterals(CHOOSE).visit(tree))
 
 
 def _is_kernel(function: _Function) -> bool:

@@ -10,6 +10,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 from profiles.base.refused import Refused
@@ -111,12 +112,14 @@ class Evaluation:
     """A call's parts turned into values.
 
     `names` are the file's, `make(maker, args, keywords)` makes a tensor, `is_tensor` knows one, `dtype(name)` makes a dtype,
-    `instead` has other numbers for numbers of the call.
+    `instead` has other numbers for numbers of the call, `is_own` knows modules of the file's own package.
     """
 
     def __init__(self, names: Mapping[str, Any], make: Callable[..., Any], dtype: Callable[[str], Any],
-                 instead: Mapping[int, int] | None = None, is_tensor: Callable[[Any], bool] = lambda value: False) -> None:
+                 instead: Mapping[int, int] | None = None, is_tensor: Callable[[Any], bool] = lambda value: False,
+                 is_own: Callable[[Any], bool] = lambda module: False) -> None:
         self.names, self.make, self.dtype, self.instead, self.is_tensor = names, make, dtype, instead or {}, is_tensor
+        self.is_own = is_own
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of a part. Raises Refused for a name that is not there, and what the function raises."""
@@ -169,7 +172,7 @@ class Evaluation:
         if not of_file and node.attr not in METHODS:
             raise Refused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
         base = self.value(node.value)
-        if type(base).__name__ == "module":
+        if isinstance(base, ModuleType) and not self.is_own(base):
             raise Refused(f"{ast.unparse(node)[:60]}: names of the file itself are called, not of modules that it imports")
         if _is_called(node.value) and self.is_tensor(base) and node.attr not in METHODS:
             raise Refused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")

@@ -55,7 +55,8 @@ def found_of(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], sto
     found.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
     found.default = dict(each.default)
     found.recorded = _recorded(each, told)
-    found.notes = [*_notes(each, told, stood_in), *read_changed(launch, kernel, told.get("inputs", ())).notes(), REFERENCE]
+    found.notes = [*_notes(each, told, stood_in), *read_changed(launch, kernel, told.get("inputs", ()), each.at > 0).notes(),
+                   REFERENCE]
     found.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
     if not [name for name in each.params if len(each.params[name]) > 1]:
         found.problems.append(Problem("nothing can be tuned: the host chooses no block", ""))
@@ -118,6 +119,10 @@ def _recorded(each: Recorded, told: Mapping[str, Any]) -> dict[str, Any]:
 
 def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str]) -> list[str]:
     notes = list(each.untuned)
+    if each.shown:
+        notes.append(f"{', '.join(each.shown)}: twice and half the value leave the same result in Triton's interpreter")
+    if each.read:
+        notes.append(f"{', '.join(each.read)}: tuned by the kernel's text alone; {next(iter(each.read.values()))}")
     if each.here:
         follow = "follows" if len(each.here) == 1 else "follow"
         notes.append(f"tuned at the call's own sizes alone: {', '.join(each.here[:6])} {follow} them in no simple way")
@@ -127,6 +132,8 @@ def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str])
         notes.append(f"stood in for or left out while the file was imported: {', '.join(named)}{more}")
     if told.get("used"):
         notes.append(f"the call used names of what is stood in for: {', '.join(told['used'][:8])}")
+    if told.get("drawn"):
+        notes.append("the host looks at values: those of random inputs, and random ones in place of what its kernels would compute")
     if told.get("failed_at"):
         notes.append(f"the call did not end, after these launches: {told['failed_at']}")
     autotune = each.launch["autotune"]

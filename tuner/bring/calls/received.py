@@ -35,10 +35,21 @@ def read_record(told: Any) -> dict[str, Any]:
                 "size": _whole(again["size"]), "is": _whole(again["is"]), "launches": _list(again["launches"], _short)}),
             "with_choices": _list(record.get("with_choices", []), lambda again: {
                 "choice": _text(again["choice"]), "is": _whole(again["is"]), "launches": _list(again["launches"], _short)}),
-            "used": _list(record.get("used", []), _text),
+            "tries": _list(record.get("tries", []), _trial),
+            "used": _list(record.get("used", []), _text), "drawn": bool(record.get("drawn")),
             **({"failed_at": _text(record["failed_at"])} if "failed_at" in record else {})}
     except (KeyError, TypeError, AttributeError) as error:
         raise Refused(f"no record of a call ({type(error).__name__}: {error})"[:200]) from error
+
+
+def _trial(told: Any) -> dict[str, Any]:
+    """Return one of `tried.trials` as `session` tells it."""
+    sizes = {_whole(size): _whole(other) for size, other in told["sizes"]}
+    return {"at": _whole(told["at"]), "sizes": [list(each) for each in sizes.items()], "names": _list(told["names"], _name),
+            "was": _named(told["was"], _whole),
+            "changes": _whole(told["changes"]), "choice": _text(told["choice"]), "is": _whole(told["is"]),
+            "verdict": _text(told["verdict"]), "tiles": bool(told["tiles"]),
+            "launch": _short(told["launch"])}
 
 
 def _launch(told: Any) -> dict[str, Any]:
@@ -63,7 +74,7 @@ def _autotune(told: Any) -> dict[str, Any]:
         raise Refused("an autotuner without a configuration")
     return {"configs": configs(told["configs"]), "kept": configs(told["kept"]), "key": _list(told["key"], _text),
             "names": _list(told["names"], _name), "pruned": bool(told["pruned"]), "prune_failed": _text(told["prune_failed"]),
-            "pre_hook": bool(told.get("pre_hook")),
+            "pre_hook": bool(told.get("pre_hook")), "own": bool(told.get("own")),
             "reset_to_zero": _list(told["reset_to_zero"], _name), "restore_value": _list(told["restore_value"], _name)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -15,6 +16,10 @@ from triton.runtime.jit import JITFunction
 from tuner.tuning.team.packages import config_json
 
 MOST_LAUNCHES = 64
+MOST_FRAMES, MOST_ABOVE = 12, 4             # of the host above a launch that are looked at; of what stands above a kernel
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+MOST_BITS = 63
+_PLAIN = {"num_ctas": 1}
 _NO_OPTIONS = ("debug", "instrumentation_mode", "warmup")
 
 
@@ -58,7 +63,7 @@ class Recorder:
 
     def __init__(self, keeps: bool = True, look: Callable[[Any], dict[str, Any]] = lambda tensor: {}) -> None:
         self._keeps = keeps                     # False: launches are made by nobody, and forgotten
-        self._look = look                       # what a tensor is known to hold as it is given to a kernel
+        self.look = look                        # what a tensor is known to hold as it is given to a kernel
         self.launches: list[Launch] = []
         self._autotune: list[dict[str, Any]] = []
         self._heuristics: list[dict[str, Any]] = []
@@ -90,7 +95,8 @@ class Recorder:
             raise TypeError(f"{kernel.fn.__name__} takes {len(names)} arguments, {len(given)} were given")
         bound = {each.name: each.default for each in kernel.params if each.has_default}
         bound |= dict(zip(names, given, strict=False)) | {name: value for name, value in more.items() if name in names}
-        options = {name: value for name, value in more.items() if name not in names and name not in _NO_OPTIONS}
+        options = {name: value for name, value in more.items()          # num_warps may be an argument as well
+                   if name not in _NO_OPTIONS and (name not in names or name in LAUNCH_OPTIONS)}
         if lacking := [name for name in names if name not in bound]:
             raise TypeError(f"{kernel.fn.__name__} is launched without {', '.join(lacking)}")
         bound = {name: bound[name] for name in names}
@@ -102,12 +108,14 @@ class Recorder:
     def _keep(self, kernel: Any, bound: dict[str, Any], options: dict[str, Any], grid: Any) -> None:
         if len(self.launches) >= MOST_LAUNCHES:
             raise TooManyLaunches(f"the call launches more than {MOST_LAUNCHES} kernels")
-        autotune = self._autotune[-1] if self._autotune else None
+        if long := [name for name, value in bound.items() if type(value) is int and value.bit_length() > MOST_BITS]:
+            raise OverflowError(f"{kernel.fn.__name__}: {long[0]} has more than 64 bits")
+        autotune = self._autotune[-1] if self._autotune else _own_autotuner(kernel)
         heuristics = {name: bound[name] for each in self._heuristics for name in each["names"] if name in bound}
         tuned = {name: bound.get(name, options.get(name)) for name in (autotune or {}).get("names", ())
                  if name in bound or name in options}
         above = any(not each["tuned"] for each in self._heuristics) and autotune is not None
-        held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self._look(value))}
+        held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self.look(value))}
         self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above, held))
 
     def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
@@ -143,6 +151,33 @@ class Recorder:
             self._heuristics.pop()
 
 
+def _own_autotuner(kernel: Any) -> dict[str, Any] | None:
+    """Return the list of an autotuner of somebody's own that makes this launch: an object with `configs` above the kernel, `fn`."""
+    frame: Any = sys._getframe(3)
+    for _ in range(MOST_FRAMES):
+        if frame is None:
+            return None
+        tuner = frame.f_locals.get("self")
+        configs = getattr(tuner, "configs", None)
+        if isinstance(configs, list | tuple) and configs and not isinstance(tuner, Autotuner) and _leads_to(tuner, kernel):
+            listed = [{**each.kwargs, **{name: getattr(each, name) for name in LAUNCH_OPTIONS
+                                         if getattr(each, name, None) not in (None, _PLAIN.get(name))}} for each in configs]
+            names = list(dict.fromkeys(name for each in listed for name in each))
+            return {"configs": listed, "kept": listed, "key": [], "names": names, "pruned": False, "prunes": False,
+                    "prune_failed": "", "reset_to_zero": [], "restore_value": [],
+                    "pre_hook": any(getattr(each, "pre_hook", None) for each in configs), "own": True}
+        frame = frame.f_back
+    return None
+
+
+def _leads_to(tuner: Any, kernel: Any) -> bool:
+    for _ in range(MOST_ABOVE):
+        tuner = getattr(tuner, "fn", None)
+        if tuner is kernel:
+            return True
+    return False
+
+
 class _Compiled:
     """What a launch or `warmup` returns: a binary that is not there; the host may ask its size, and launch it."""
 
@@ -165,7 +200,7 @@ def describe(value: Any) -> dict[str, Any]:
         return {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": [int(each) for each in value.shape],
                 "strides": [int(each) for each in value.stride()], "storage": value.untyped_storage()._cdata,
                 "offset": int(value.storage_offset())}
-    if hasattr(value, "base") and hasattr(value, "block_shape"):
+    if isinstance(getattr(value, "base", None), torch.Tensor) and hasattr(value, "block_shape"):
         return {"kind": "descriptor", "block": [int(each) for each in value.block_shape], "base": describe(value.base),
                 "shape": [int(each) for each in value.shape], "strides": [int(each) for each in value.strides]}
     if type(value) is float and not math.isfinite(value):
@@ -185,6 +220,8 @@ def describe(value: Any) -> dict[str, Any]:
 
 def describe_launch(launch: Launch) -> dict[str, Any]:
     """Return a launch for programs: what each argument is, what tensors are known to hold, and who chose it."""
+    if (own := getattr(launch, "describe", None)) is not None:          # one of another language
+        return dict(own())
     constexprs = {each.name for each in launch.kernel.params if each.is_constexpr}
     return {"kernel": launch.name, "module": str(launch.kernel.fn.__module__), "grid": list(launch.programs),
             "grid_is_function": callable(launch.grid), "gluon": bool(launch.kernel.is_gluon()),

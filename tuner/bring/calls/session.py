@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,9 +21,11 @@ from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.expression import MAX_ELEMENTS, MAX_RANK, CallExpression, Evaluation
 from tuner.bring.calls.pretending import pretended
 from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_launch
+from tuner.bring.calls.tried.trials import constexprs_of, try_choices
 from tuner.bring.calls.values import MOST_ELEMENTS, Values
 
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
+LOOKS = "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
 MAX_SIZE, LARGE = 1 << 30, 1 << 14
 # where a failure is no line that its reader can mend: ours, torch's, Triton's
 _NOT_THE_FILE = tuple(f"{Path(each).parent}/" for each in (__file__, torch.__file__, triton.__file__))
@@ -44,6 +47,9 @@ class Session:
         self.recorder.start()
         try:
             failed, result = self._run(call)
+            if failed == LOOKS:                 # fractions are kept only where they are needed: they take time
+                self.values.fractions = True
+                failed, result = self._run(call)
             self.launches, self._fails = list(self.recorder.launches), bool(failed)
             told: dict[str, Any] = {
                 "call": call.text, "sms": torch.cuda.get_device_properties(0).multi_processor_count,
@@ -52,14 +58,19 @@ class Session:
                 "result": _describe_result(result)}
             if failed:
                 told["failed_at"] = failed
+            if self.values.fractions:
+                told["drawn"] = True
             if not self.launches:
                 return {**told, "failed": failed or "the call launches no Triton kernel"}
-            chosen = dict(self.choices.made)
+            chosen, placed = dict(self.choices.made), dict(self.choices.placed)
             end_s = time.monotonic() + AGAIN_S
             told["grids"] = [_grids(each) for each in self.launches]
             told["choices"] = {key: value for key, value in chosen.items() if self._may_be_block(value)}
             told["with_sizes"] = self._with_sizes(call, end_s)
             told["with_choices"] = self._with_choices(call, told["choices"], end_s)
+            told["choices"] |= (more := self._unnamed(placed, told["with_choices"]))
+            told["with_choices"] += self._with_choices(call, more, end_s)
+            told["tries"] = self._tries(call, told["choices"])
             return told
         finally:
             self.recorder.stop()
@@ -70,15 +81,25 @@ class Session:
 
     def _run(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> tuple[str, Any]:
         """Make the call; return why it failed, "" where it did not, and its result."""
-        self.recorder.launches, self._made, self.choices.made = [], [], {}
+        self.recorder.launches, self._made, self.choices.made, self.choices.placed = [], [], {}, {}
         try:
             with pretended(self.mode, self.values):
-                evaluation = Evaluation(vars(self.module), self._make, _dtype, instead, torch.is_tensor)
+                evaluation = Evaluation(self._names(), self._make, _dtype, instead, torch.is_tensor, self._is_own)
                 return "", evaluation.value(call.tree)
         except Refused as error:
             return str(error), None
         except Exception as error:
             return _explain(error), None
+
+    def _names(self) -> Mapping[str, Any]:
+        """Return the file's names, and its package by its own."""
+        top = self.module.__name__.partition(".")[0]
+        package = sys.modules.get(top)
+        return {**({top: package} if package is not None and package is not self.module else {}), **vars(self.module)}
+
+    def _is_own(self, module: ModuleType) -> bool:
+        """Return whether a module lies in the file's package."""
+        return module is not self.module and f"{module.__name__}.".startswith(f"{self.module.__name__.partition('.')[0]}.")
 
     def _goes_as_before(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> bool:
         """Make the call again; return whether it ends, or fails where the call as it is fails: after the same launches."""
@@ -113,6 +134,33 @@ class Session:
                     again.append({"choice": key, "is": other, "launches": [_short(each) for each in self.recorder.launches]})
         return again
 
+    def _unnamed(self, placed: Mapping[str, int], again: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+        """Return the numbers by their places that may be constexprs which no choice with a name changed."""
+        still = {value for at, launch in enumerate(self.launches) for name, value in constexprs_of(launch).items()
+                 if all(one["launches"][at]["constexprs"][name].get("value") == value for one in again
+                        if len(one["launches"]) == len(self.launches))}
+        return {key: value for key, value in placed.items() if value in still}
+
+    def _tries(self, call: CallExpression, chosen: Iterable[str]) -> list[dict[str, Any]]:
+        """Return whether the kernels stay right with other choices: a small call's launches, run by Triton's interpreter."""
+        def run(instead: Mapping[int, int], choices: Mapping[str, int]) -> list[Launch] | None:
+            self.choices.instead = dict(choices)
+            as_before = self._goes_as_before(call, instead)
+            self.choices.instead = {}
+            same = [each.name for each in self.recorder.launches] == [each.name for each in self.launches]
+            return list(self.recorder.launches) if as_before and same else None
+
+        self.recorder.look = self.values.look_whole
+        try:
+            instead, trials = try_choices(run, lambda: {**self.choices.made, **self.choices.placed},
+                                          call.sizes[:MOST_SIZES], self.launches, chosen)
+        finally:
+            self.recorder.look = self.values.look
+        sizes = [[size, other] for size, other in instead.items()]
+        return [{"at": each.at, "sizes": sizes, "names": list(each.names), "was": each.was, "changes": each.changes,
+                 "choice": each.choice, "is": each.chosen, "verdict": each.verdict, "tiles": each.tiles,
+                 "launch": _short(each.launch)} for each in trials]
+
     def _make(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
         """Make a tensor that says it lies on the GPU and has no memory. Raises Refused."""
         try:
@@ -136,6 +184,8 @@ class Session:
         tensor = torch.empty(shape, dtype=dtype, device="cuda")
         if not dtype.is_floating_point and math.prod(shape) <= MOST_ELEMENTS:
             self.values.keep(tensor, _values(maker, given, more, shape, dtype))
+        elif maker in ("randn", "rand", "empty") and self.values.is_small(tensor):
+            self.values.keep(tensor, self.values.draw(shape, dtype, uniform=maker == "rand"))
         self._made.append((tensor, {**describe(tensor), "maker": maker, "bounds": _bounds(maker, given, more)}))
         return tensor
 
@@ -214,7 +264,7 @@ def _explain(error: BaseException) -> str:
     name = type(error).__name__
     if name in ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedFakeTensorException",
                 "GuardOnDataDependentSymNode"):
-        return "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
+        return LOOKS
     at = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_FILE)]
     where = f" (line {at[-1].lineno} of {Path(at[-1].filename).name})" if at else ""
     return f"{name}: {str(error).partition(chr(10))[0]}"[:300] + where

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.bring.calls.again import Again, read_again
 from tuner.bring.calls.descriptors import descriptor_rules, is_extent, with_tensors
 from tuner.bring.calls.fitting import Point, fit, fit_flag, fit_fraction
+from tuner.bring.calls.tried.evidence import RIGHT, Evidence, evidence_of
 from tuner.bring.source import Kernel
 from tuner.bring.spaces import few_values, powers_around
 
@@ -35,6 +36,7 @@ class Recorded:
     here      what follows the call's sizes in no simple way, so that it is known at these sizes alone
     unsure    what could not be told, and has to be asked
     untuned   what is left as the host has it, with why
+    shown     what is tuned because other values of it leave the same (`tried`); `read` what is by the text alone, with why
     """
 
     at: int
@@ -52,6 +54,8 @@ class Recorded:
     here: list[str] = field(default_factory=list)
     unsure: list[str] = field(default_factory=list)
     untuned: list[str] = field(default_factory=list)
+    shown: list[str] = field(default_factory=list)
+    read: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -79,13 +83,18 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
                        for name in autotune["names"]}
         each.default = {**each.configs[0]}
         each.widened = len(each.configs) == 1 and not (autotune["pruned"] or autotune["pre_hook"])
+    evidence = evidence_of(told, at)
     for name, value in launch["constexprs"].items():
-        each.chosen[name] = _who(each, name, value, told, points, kernel, varied)
+        each.chosen[name] = _who(each, name, value, told, points, kernel, varied, evidence)
         if each.chosen[name] == CHOSEN:
-            each.params[name] = few_values(name, value["value"]) or powers_around(value["value"])
+            number = value["value"]
+            each.params[name] = (number // 2, number) if evidence.is_half_right(name) else \
+                few_values(name, value["value"]) or powers_around(value["value"])
             each.default[name] = value["value"]
     if each.widened:
-        _widen(each, launch, kernel)
+        seen = {name for one in (told.get("grids") or [])[at:at + 1] for other in one for name in other["instead"]}
+        _widen(each, launch, kernel, evidence, seen)
+    _tie(each, points, evidence)
     if each.widened or not autotune:
         _add_options(each, launch, kernel)
     _find_derived(each, launch, points)
@@ -93,7 +102,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
         if reason.startswith(UNSURE):
             value = launch["constexprs"][name].get("value")
             each.untuned.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
-    each.grid = _fit_grid(each, told, at, launch, points, kernel)
+    each.grid = _find_grid(each, told, at, launch, points, kernel, evidence)
     each.formulas = _fit_numbers(each, launch, points)
     told_by = {*each.params, *each.derived, *launch["heuristics"]}
     each.here += dict.fromkeys(name for path, formula in each.formulas.items()
@@ -103,18 +112,40 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
     each.here += [name for name, one in launch["arguments"].items()
                   if "values" in one and one["storage"] not in drawn and name not in each.here]
     blocks = [name for name in each.params if name not in OPTIONS]
+    each.shown = [name for name in blocks if evidence.of(name) == RIGHT]
+    each.untuned += [f"{name}: no value above {launch['constexprs'][name]['value']}: {evidence.of(name)}" for name in blocks
+                     if name in launch["constexprs"] and evidence.is_half_right(name)]
+    each.read = {name: why for name in blocks if name not in each.shown and (why := evidence.why_untried(name))}
     each.makes = descriptor_rules(launch, points, each.dims, _sizes_of(each, launch), blocks, META)
     each.launch = with_tensors(launch, each.makes)
     return each
 
 
-def _widen(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | None) -> None:
-    """Propose values around the one configuration that an autotuner lists; blocks only where its grid follows them."""
+def _tie(each: Recorded, points: Sequence[Again], evidence: Evidence) -> None:
+    """Let blocks that were seen to change together alone be one parameter: the others are what it is."""
+    blocks = [name for name in each.params if each.chosen.get(name) == CHOSEN and not evidence.is_alone(name)]
+    moved = [one for one in points if one.choice]
+    for at, first in enumerate(blocks):
+        for other in blocks[at + 1:]:
+            if other in each.params and first in each.params and all(one.constexpr(first) == one.constexpr(other)
+                                                                     for one in (points[0], *moved)):
+                each.derived[other] = META.format(first)
+                each.chosen[other] = f"as {first}"
+                each.params.pop(other)
+                each.default.pop(other)
+
+
+def _widen(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | None, evidence: Evidence, seen: set[str]) -> None:
+    """Propose values around the one configuration that an autotuner lists; blocks only where its grid follows them.
+
+    seen  blocks of which the grid takes another value
+    """
     each.configs = []
     steps = kernel.steps if kernel else None
     for name, value in list(each.default.items()):
-        if name not in OPTIONS and type(value) is int and launch["grid_is_function"] and (
-                steps is None or name in steps.moves & steps.ranges):
+        is_block = steps is None or name in steps.moves & steps.ranges
+        if name not in OPTIONS and type(value) is int and name in seen and evidence.of(name) in ("", RIGHT) and (
+                is_block or (evidence.of(name) == RIGHT and (name in steps.moves or evidence.is_block(name)))):
             each.params[name] = few_values(name, value) or powers_around(value)
 
 
@@ -153,7 +184,7 @@ def _sizes_of(each: Recorded, launch: Mapping[str, Any]) -> list[str]:
 
 
 def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str, Any], points: Sequence[Again],
-         kernel: Kernel | None, varied: set[int]) -> str:
+         kernel: Kernel | None, varied: set[int], evidence: Evidence) -> str:
     launch = each.launch
     if launch.get("autotune") and name in launch["autotune"]["names"]:
         return "the autotuner's"
@@ -167,14 +198,25 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     is_block = steps is None or (name in steps.moves and (name in steps.ranges or is_extent(name, points)))
     is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves - steps.divides)
     overridden = [one for one in points if one.choice and one.constexpr(name) not in (None, number)]
+    seen = evidence.of(name)
+    is_stepped = steps is None or name in steps.moves or evidence.is_block(name)
+    is_right = seen == RIGHT and is_stepped
     if follows:
         covers = _covers(each, name, points)
         if covers.startswith("="):
             return f"{SIZE}: {covers[1:]}"
+        if covers and is_stepped and (is_right or evidence.is_half_right(name)):
+            return CHOSEN
         if covers and not (is_block and kernel is not None and name in kernel.steps.moves and _loops_over(kernel, name)):
             return f"{COVERS}: {covers}"
         if not is_block or not overridden or _is_quotient(each, name, points):
             return SIZE
+    if evidence.is_half_right(name) and is_stepped and not launch["autotune"]:
+        return CHOSEN                           # no larger one
+    if seen not in ("", RIGHT) and (is_block or is_few or evidence.is_block(name) or name in steps.moves):
+        return f"{UNSURE}: {seen}"
+    if is_right and not launch.get("autotune"):
+        return CHOSEN
     may_be_one = number == 1 and steps is not None and is_block and (launch["grid_is_function"] or bool(overridden))
     if number < 2 and not is_few and not may_be_one:
         return FLAG
@@ -222,7 +264,11 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
     each.params["num_warps"] = tuple(sorted({*((2, 4, 8) if tiles else (1, 2, 4, 8, 16)), warps}))
     each.params["num_stages"] = tuple(sorted({*((2, 3, 4, 5) if tiles else (1, 2, 3) if loops else (stages,)), stages}))
     for name in ("num_stages", "num_warps"):
-        if name in launch["constexprs"]:                # an argument of the kernel by that name
+        if name not in launch["constexprs"]:
+            continue
+        if name in launch["options"]:                   # an argument of the kernel by that name, given by it: both at once
+            each.chosen[name] = "an option of the launch"
+        else:
             each.params.pop(name, None)
     each.default |= {name: value for name, value in (("num_warps", warps), ("num_stages", stages)) if name in each.params}
     each.default |= {name: launch["options"][name] for name in OPTIONS[2:] if name in launch["options"]}
@@ -252,8 +298,32 @@ def _numbers(launch: Mapping[str, Any]) -> list[Any]:
                               (*launch["arguments"].values(), *launch["constexprs"].values())]]
 
 
+def _find_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[Again],
+               kernel: Kernel | None, evidence: Evidence) -> list[str | None]:
+    """Return the formulas of a grid. Blocks that no simple one holds with are left as the host has them: the fewest that do."""
+    chosen = [name for name in each.params if each.chosen.get(name) == CHOSEN]
+    before, here = list(each.unsure), list(each.here)
+    for left in [[], *([name] for name in chosen), *([chosen] if len(chosen) > 1 else [])]:
+        each.unsure, each.here = list(before), list(here)
+        trial = replace(each, params={name: its for name, its in each.params.items() if name not in left})
+        axes = _fit_grid(trial, told, at, launch, points, kernel, evidence)
+        if trial.unsure == before or (chosen and left == chosen):
+            break
+    for name in left:
+        each.chosen[name] = f"{UNSURE}: the grid follows it in no simple way"
+        each.untuned.append(f"{name}={each.default.pop(name)} is not tuned: the grid follows it in no simple way")
+        each.params.pop(name)
+    each.unsure, each.here = trial.unsure, trial.here
+    tuned = [name for name in each.params if name not in OPTIONS]
+    if None in axes and not (tuned and launch["grid_is_function"]):         # nothing that is tuned moves it: as it is in the call
+        each.unsure = before
+        each.here = [*each.here, "the grid"]
+        axes = [axis if axis is not None else str(number) for axis, number in zip(axes, launch["grid"], strict=True)]
+    return axes
+
+
 def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[Again],
-              kernel: Kernel | None) -> list[str | None]:
+              kernel: Kernel | None, evidence: Evidence) -> list[str | None]:
     blocks = [name for name in each.params if name not in OPTIONS]
     axes: list[str | None] = []
     sizes = [name for name in _sizes_of(each, launch) if name not in each.derived]
@@ -272,6 +342,8 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
             told_grids = [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
                           if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
             seen, own = [*seen, *told_grids], [*own, *told_grids]
+        seen += [(Again(small, numbers=numbers).known(each.dims), small["grid"][axis])       # sizes and blocks changed at once
+                 for small, numbers in evidence.points([*blocks, *each.derived]) if axis < len(small["grid"])]
         formula = fit(seen, sizes, blocks, META, fixed)
         if formula is None and (formula := fit([*seen[:1], *own], sizes, blocks, META, fixed)) is not None:
             each.here = ["the grid"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
-MOST_ELEMENTS, FEW_VALUES = 1 << 20, 1024
+MOST_ELEMENTS, MOST_FRACTIONS, FEW_VALUES = 1 << 20, 1 << 20, 1 << 14
 # operations that fill a tensor with one number; None: it is the last argument
 _FILLS = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "zero_": 0.0, "zero": 0.0, "ones": 1.0, "ones_like": 1.0,
           "new_ones": 1.0, "full": None, "full_like": None, "new_full": None, "fill_": None, "fill": None}
@@ -30,6 +30,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
     """Keeps values beside tensors; the innermost mode but one, above that in which tensors have no memory."""
 
     computes = False                # whether torch itself looks at tensors just now
+    fractions = False               # whether values of fractions are kept too, and drawn for memory that kernels fill
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
 
     def of(self, tensor: Any) -> torch.Tensor | None:
         """Return the values of a tensor; None where they are not known."""
-        if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and _is_small(tensor):
+        if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and self.is_small(tensor):
             return tensor                   # a constant of the host, which has its memory
         kept = self._kept.get(id(tensor))
         return kept[1] if kept is not None and kept[0]() is tensor else None
@@ -60,6 +61,8 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             first = values.reshape(-1)[0].item()
             if bool((values == first).all()):
                 return {"filled": first}
+            if values.is_floating_point():
+                return {}
             if values.dim() == 1 and bool((values == torch.arange(values.numel())).all()):
                 return {"counts": True}
             return {"values": values.tolist()} if values.numel() <= FEW_VALUES else {}
@@ -69,6 +72,11 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         known = self.describe(tensor)
         self._filled.pop(id(tensor), None)
         return known
+
+    def look_whole(self, tensor: torch.Tensor) -> dict[str, Any]:
+        """Return the same for a launch that is run here: the `tensor` of its values, however many there are."""
+        values, known = self.of(tensor), self.look(tensor)
+        return {**known, **({"tensor": values} if values is not None and values.shape == tensor.shape else {})}
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Note that a tensor's values are not known any more: a kernel wrote it."""
@@ -106,8 +114,10 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
                 raise
             args = tree_map(_as_fraction, args)
             out = func(*args, **kwargs)
-        is_made = not given and _is_small(out)
-        if (is_made or (given and all(each is not None for each in known))) and not any(
+        is_made = not given and self.is_small(out)
+        if self.fractions and "empty" in func.__name__ and self.is_small(out) and out.is_floating_point():
+            self.keep(out, self.draw(out.shape, out.dtype))
+        elif (is_made or (given and all(each is not None for each in known))) and not any(
                 name in func.__name__ for name in _RANDOM):
             self._beside(func, args, kwargs, out)
         else:
@@ -150,9 +160,23 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         values = self._run_known(func, args, kwargs)
         out = tree_map(_as_fake, values)
         for each, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=True):
-            if _is_small(its):
+            if self.is_small(its):
                 self.keep(each, its)
         return out
+
+    def is_small(self, tensor: Any) -> bool:
+        """Return whether the values of a tensor are kept: of few whole numbers, and of few fractions where they are asked for."""
+        if not isinstance(tensor, torch.Tensor) or tensor.is_complex():
+            return False
+        return tensor.numel() <= (MOST_FRACTIONS if tensor.is_floating_point() else MOST_ELEMENTS) and (
+            self.fractions or not tensor.is_floating_point())
+
+    @staticmethod
+    def draw(shape: Sequence[int], dtype: torch.dtype, uniform: bool = False) -> torch.Tensor:
+        """Return normal numbers, or some between 0 and 1; the same each time."""
+        with _disable_current_modes():
+            draw = torch.rand if uniform else torch.randn
+            return draw(tuple(shape), generator=torch.Generator().manual_seed(0), device="cpu").to(dtype)
 
     def _beside(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         """Compute the same of the values, and keep them beside the results; nothing where a result is not small."""
@@ -164,7 +188,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         except Exception:               # what needs a GPU, or another place for its result: not known
             return
         for each, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=False):
-            if isinstance(each, torch.Tensor) and isinstance(its, torch.Tensor) and each.shape == its.shape and _is_small(its):
+            if isinstance(each, torch.Tensor) and isinstance(its, torch.Tensor) and each.shape == its.shape and self.is_small(its):
                 self.keep(each, its)
 
 
@@ -181,11 +205,6 @@ def _python_kernel(func: Any) -> Any:
 def _as_fake(values: Any) -> Any:
     """Return a tensor without memory like one with values; anything else as it is."""
     return torch.empty(values.shape, dtype=values.dtype) if isinstance(values, torch.Tensor) else values
-
-
-def _is_small(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and not tensor.is_floating_point() and not tensor.is_complex() \
-        and tensor.numel() <= MOST_ELEMENTS
 
 
 def _as_fraction(value: Any) -> Any:

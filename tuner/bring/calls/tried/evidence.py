@@ -1,0 +1,65 @@
+"""What trials of other values say of one launch (`trials`, as `session` tells them): who stays right, and how its grid went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+RIGHT, UNTRIED = "right", "not tried"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The trials of one launch."""
+
+    tries: Sequence[Mapping[str, Any]] = field(default=())
+
+    def _own(self, name: str) -> list[Mapping[str, Any]]:
+        """Return the trials of a constexpr that were run: of the choices that set it the one that changes least beside it."""
+        known = [one for one in self.tries if name in one["names"] and not one["verdict"].startswith(UNTRIED)
+                 and (not one["choice"] or one["is"] == self._value(one, name))]
+        least = min((one["changes"] for one in known), default=0)
+        return [one for one in known if one["changes"] == least]
+
+    def of(self, name: str) -> str:
+        """Return "right" where each other value of a constexpr left the same, else what did not; "" where none was tried."""
+        own = self._own(name)
+        wrong = next((one for one in own if one["verdict"] != RIGHT), None)
+        if wrong is not None:
+            return f"with {self._value(wrong, name)} in its place {wrong['verdict']}"
+        return RIGHT if own else ""
+
+    def is_half_right(self, name: str) -> bool:
+        """Return whether a smaller value left the same where a larger one did not."""
+        own = self._own(name)
+        smaller = [one["verdict"] == RIGHT for one in own if self._value(one, name) < one["was"].get(name, 0)]
+        larger = [one["verdict"] == RIGHT for one in own if self._value(one, name) > one["was"].get(name, 0)]
+        return bool(smaller) and bool(larger) and all(smaller) and not any(larger)
+
+    def is_alone(self, name: str) -> bool:
+        """Return whether a constexpr was seen to stay right, no other changed with it."""
+        return any(tuple(one["names"]) == (name,) and one["verdict"] == RIGHT for one in self.tries)
+
+    def is_block(self, name: str) -> bool:
+        """Return whether what the kernel loads or stores at once was seen to follow a constexpr."""
+        return any(name in one["names"] and one["tiles"] for one in self.tries)
+
+    def why_untried(self, name: str) -> str:
+        """Return why another value could not be tried; "" where one was, or none was to be."""
+        return next((one["verdict"].partition(": ")[2] for one in self.tries
+                     if name in one["names"] and one["verdict"].startswith(UNTRIED)), "")
+
+    def points(self, blocks: Sequence[str]) -> list[tuple[Mapping[str, Any], dict[int, int]]]:
+        """Return each launch that stayed right where blocks alone were others, with the numbers of its call that were."""
+        return [(one["launch"], dict(one["sizes"])) for one in self.tries
+                if one["verdict"] == RIGHT and set(one["names"]) <= set(blocks)]
+
+    @staticmethod
+    def _value(one: Mapping[str, Any], name: str) -> Any:
+        return one["launch"]["constexprs"].get(name, {}).get("value")
+
+
+def evidence_of(told: Mapping[str, Any], at: int) -> Evidence:
+    """Return that of the launch at `at`."""
+    return Evidence([one for one in told.get("tries", ()) if one["at"] == at])

@@ -1,0 +1,168 @@
+"""Other values for what a host chooses, each tried on a small call of the same kind: does the kernel leave the same?"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import torch
+
+from tuner.bring.calls.recorder import Launch
+from tuner.bring.calls.tried.comparing import UNTRIED, compare_launches
+from tuner.bring.forked import told_in_fork
+
+TRY_S, KERNEL_S = 60.0, 15.0            # for one call, for one kernel of it
+MOST_TRIED = 12                         # other launches of one kernel
+SMALLER, BLOCKS = (256, 64, 16, 4, 2), 4        # a size stays so many blocks long
+LARGE, MOST_PAIRED = 64, 6              # sizes that are made smaller together
+
+# (other numbers of the call, other choices) → its launches; None where it goes another way through the host
+Run = Callable[[Mapping[int, int], Mapping[str, int]], list[Launch] | None]
+Made = Callable[[], Mapping[str, int]]          # what the host chose in the call that was run last
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One launch of the small call in another form: `choice` of the host or, of a grid that is a function, its `names` alone."""
+
+    at: int
+    launch: Launch
+    names: tuple[str, ...]
+    choice: str = ""
+    chosen: int = 0
+    was: dict[str, int] = field(default_factory=dict)       # what those constexprs are without it
+    changes: int = 1            # how many numbers of the launch are others
+    verdict: str = ""
+    tiles: bool = False         # whether the sizes of what it loads and stores at once are others
+
+
+def try_choices(run: Run, made: Made, sizes: Sequence[int], launches: Sequence[Launch], choices: Iterable[str]
+                ) -> tuple[dict[int, int], list[Trial]]:
+    """Return the numbers of the small call, and each trial with its verdict; `choices` are the keys of what is tried."""
+    end_s = time.monotonic() + TRY_S
+    instead = choose_small(run, sizes, launches)
+    base = run(instead, {})
+    if base is None:
+        return {}, []
+    chosen = made()
+    trials = list(_of_choices(run, instead, base, {key: chosen[key] for key in choices if key in chosen}))
+    told = {(each.at, *each.names) for each in trials}
+    trials += [each for each in _of_grids(base, sizes) if (each.at, *each.names) not in told]
+    done = []
+    for at in dict.fromkeys(each.at for each in trials):
+        own = _in_turn([each for each in trials if each.at == at], sizes)[:MOST_TRIED]
+        limit_s = min(KERNEL_S, end_s - time.monotonic())
+        said, died = told_in_fork(compare_launches, base[at], [each.launch for each in own], limit_s, limit_s=max(1.0, 2 * limit_s))
+        verdicts = [one for one in said if "verdict" in one]
+        if died and said and "base" in said[-1]:
+            verdicts.append({"verdict": "the process dies of it", "tiles": False})      # addresses that are none
+        for number, each in enumerate(own):
+            its = verdicts[number] if number < len(verdicts) else {"verdict": f"{UNTRIED}: there was no time", "tiles": False}
+            done.append(replace(each, verdict=its["verdict"], tiles=its["tiles"]))
+    return instead, done
+
+
+def _in_turn(trials: Sequence[Trial], sizes: Sequence[int]) -> list[Trial]:
+    """Return the trials in the order in which time is spent: one of each choice, then the others; numbers of the call last."""
+    met: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    turns = []
+    for each in trials:
+        turns.append(met[each.choice, each.names])
+        met[each.choice, each.names] += 1
+    is_size = [all(its in sizes for its in each.was.values()) and bool(each.choice) for each in trials]
+    return [trials[at] for at in sorted(range(len(trials)), key=lambda at: (is_size[at], turns[at]))]
+
+
+def choose_small(run: Run, sizes: Sequence[int], launches: Sequence[Launch]) -> dict[int, int]:
+    """Return smaller numbers for those of a call, with which its launches have the same blocks and several programs an axis.
+
+    Each alone, then those that are left two by two: `arange(16384).view(16, 1024)` has two that go together.
+    """
+    instead: dict[int, int] = {}
+    ordered = sorted(set(sizes), reverse=True)
+    for several in (*((size,) for size in ordered), *combinations([size for size in ordered if size >= LARGE][:MOST_PAIRED], 2)):
+        if any(size in instead for size in several):
+            continue
+        for by in SMALLER:
+            others = {size: size // by for size in several if size % by == 0 and size // by > 1}
+            if len(others) < len(several) or (small := run({**instead, **others}, {})) is None:
+                continue
+            if all(_is_like(one, its, size, other) for one, its in zip(launches, small, strict=True)
+                   for size, other in others.items()):
+                instead |= others
+                break
+    return instead
+
+
+def _is_like(launch: Launch, small: Launch, size: int, other: int) -> bool:
+    """Return whether a launch has the same blocks, or blocks that shrank as the size did, and still several of each."""
+    pairs = [(value, constexprs_of(small).get(name, 0)) for name, value in constexprs_of(launch).items()]
+    if any(after not in (before, before * other // size) and after != power_of(other) for before, after in pairs):
+        return False
+    same = [before for before, after in pairs if before == after and before <= size]
+    return other >= BLOCKS * max(same, default=0) and len(launch.programs) == len(small.programs) and all(
+        after > 1 or before == 1 for before, after in zip(launch.programs, small.programs, strict=True))
+
+
+def power_of(size: int) -> int:
+    return 1 << max(0, (size - 1).bit_length())
+
+
+def constexprs_of(launch: Launch) -> dict[str, int]:
+    """Return the constexprs that are whole numbers."""
+    return {each.name: value for each in launch.kernel.params if each.is_constexpr
+            and type(value := launch.given.get(each.name)) is int and value > 0}
+
+
+def _firsts(launches: Sequence[Launch]) -> Iterator[int]:
+    """Yield where each kernel is launched first."""
+    seen: set[str] = set()
+    for at, each in enumerate(launches):
+        if each.name not in seen:
+            seen.add(each.name)
+            yield at
+
+
+def _of_choices(run: Run, instead: Mapping[int, int], base: Sequence[Launch], choices: Mapping[str, int]) -> Iterator[Trial]:
+    for key, value in choices.items():
+        for other in (2 * value, value // 2):
+            if other < 1 or (made := run(instead, {key: other})) is None:
+                continue
+            for at in _firsts(base):
+                before, after = constexprs_of(base[at]), constexprs_of(made[at])
+                names = tuple(name for name, its in after.items() if before.get(name) != its)
+                if names:
+                    yield Trial(at, made[at], names, key, other, {name: before[name] for name in names if name in before},
+                                _count_changes(base[at], made[at]))
+
+
+def _count_changes(one: Launch, other: Launch) -> int:
+    """Return how many numbers that the kernel is given, and extents of its tensors, are others."""
+    given = [(its, other.given.get(name)) for name, its in one.given.items()]
+    return sum(left.shape != right.shape if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
+               else type(left) is int and left != right for left, right in given)
+
+
+def _of_grids(base: Sequence[Launch], sizes: Sequence[int]) -> Iterator[Trial]:
+    """Yield launches whose grid, a function of the constexprs, tells how many programs there are with another value of one.
+
+    Not of those that are a number of the call: a size.
+    """
+    for at in _firsts(base):
+        launch = base[at]
+        listed = len((launch.autotune or {}).get("configs", ())) > 1
+        for name, value in constexprs_of(launch).items():
+            if not callable(launch.grid) or name in launch.heuristics or (listed and name in launch.tuned) or (
+                    value in sizes and name not in launch.tuned):
+                continue
+            for other in (2 * value, value // 2):
+                try:
+                    programs = launch.programs_with({name: other})
+                except Exception:
+                    continue
+                if other and programs and min(programs) > 0:
+                    yield Trial(at, replace(launch, given={**launch.given, name: other}, programs=programs), (name,),
+                                was={name: value})
