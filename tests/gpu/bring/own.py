@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.warm_parent import warm_parent
 from tests.tuner.bring.own.files import FOLLOWING, NEAR, SOFTMAX
 from tests.tuner.bring.own.programs import Version, with_text
 from tuner.tuning.operators import limits
@@ -30,8 +31,7 @@ from workers.tune.sandbox import EarlyStart, SandboxRunner
 
 CALL = "softmax(randn(8192, 4000))"
 TRIALS, SECONDS = 24, 60.0
-WARM = 3
-READY_S = 15.0                      # what a parent does between requests, as on a worker that waits for its first job
+WARM, CHECKS = 3, 5
 EARLY = 6
 # calls of FOLLOWING, each with its reference; 3,072 columns are a multiple of some blocks and not of others
 FOLLOWED = {"row_sums": ("sum_rows(randn(8192, 3072))", "sum_torch"), "scaled": ("scale_rows(randn(8192, 3072))", "scale_torch")}
@@ -51,17 +51,32 @@ def pasted(request: Mapping[str, Any]) -> dict[str, Any]:
     lines: list[bytes] = []
     ending = sandboxed.run(
         [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=own.PROGRAMS.read, on_line=lines.append,
-        environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, walls=not sandboxed.why_not())
+        environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, walls=not sandboxed.why_not(),
+        may_be_fork=True)
     told: dict[str, Any] = next((each for line in reversed(lines) if "operators" in (each := json.loads(line))), {})
     if not told:
         raise SystemExit(f"no answer: {ending.why} {ending.status} {ending.said[-1500:]} {lines[-1:]}")
     return told
 
 
+def seconds_of_checks() -> list[float]:
+    """Return what checks of the file with its call take, as a worker makes them."""
+    took_s = []
+    for _ in range(CHECKS):
+        began_s = time.monotonic()
+        pasted(asked_of(SOFTMAX, CALL) | {"compiles": True})
+        took_s.append(round(time.monotonic() - began_s, 2))
+    return took_s
+
+
+def asked_of(text: str, call: str) -> dict[str, Any]:
+    return {"file": "mine.py", "text": text, "siblings": {"near.py": NEAR}, "folder": "", "shape": {}, "dtype": "fp16",
+            "call": call}
+
+
 def version_of(text: str, reference: str, call: str = CALL) -> tuple[Version, dict[str, Any]]:
     """Return what travels with a job of the file, and what its call told."""
-    asked = {"file": "mine.py", "text": text, "siblings": {"near.py": NEAR}, "folder": "", "shape": {}, "dtype": "fp16",
-             "call": call}
+    asked = asked_of(text, call)
     told = pasted({**asked, "compiles": True})
     adapter, = pasted({**asked, "compiles": False, "recorded": told["recorded"]})["adapters"]
     written = adapter["references"][reference] if reference else adapter["text"]
@@ -104,18 +119,6 @@ def search(version: Version, card: gpu.Gpu, trials: int, finalists: bool = True)
             "compilers": use.compilers, "compiled": use.compiled, "replaced": use.replaced}
 
 
-def warm_parent(card: gpu.Gpu) -> warm.Keeper:
-    """Return what keeps a warm parent for such children, ready; `keep` of it is called."""
-    keeper = warm.Keeper(own.warm_environ(), card.cc, warm.WALLED)
-    warm.keep(keeper, walled=True)
-    keeper.tend()
-    while keeper.parent is not None and not keeper.parent.ready:
-        time.sleep(0.05)
-        keeper.tend()
-    time.sleep(READY_S)
-    return keeper
-
-
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("own.json"))
@@ -126,24 +129,24 @@ def main() -> int:
     version, found = version_of(SOFTMAX, "softmax_torch")
     told["recorded"] = {"grid": found["recorded"]["grid"], "default": found["default"], "compiled": found["compiled"][:3]}
     told["new processes"] = search(version, card, options.trials)
-    keeper = warm_parent(card)
-    told["warm parent"] = keeper.parent.ready if keeper.parent else keeper.state()
-    for number in range(WARM):
-        told["softmax" if not number else f"softmax, again {number}"] = search(version, card, options.trials)
-    print(json.dumps(told, indent=1), flush=True)
-    for name, (call, reference) in FOLLOWED.items():
-        told[name] = search(version_of(FOLLOWING, reference, call)[0], card, options.trials)
-        print(name, told[name]["measured"], told[name]["rejected"], told[name]["best"], flush=True)
-    for name, (before, after) in {} if options.without_faults else FAULTS.items():
-        assert before in SOFTMAX
-        faulty = with_text(SOFTMAX.replace(before, after), version.adapter, "softmax_kernel", {"near.py": NEAR})
-        told[name] = search(faulty, card, 2, finalists=False)
-        print(name, told[name]["measured"], told[name]["rejected"][:2], flush=True)
-    warm.keep(None, walled=True)
-    keeper.close()
+    told["checks by new processes, s"] = seconds_of_checks()
+    with warm_parent(card) as keeper:
+        told["warm parent"] = keeper.parent.ready if keeper.parent else keeper.state()
+        told["checks by forks, s"] = seconds_of_checks()
+        for number in range(WARM):
+            told["softmax" if not number else f"softmax, again {number}"] = search(version, card, options.trials)
+        print(json.dumps(told, indent=1), flush=True)
+        for name, (call, reference) in FOLLOWED.items():
+            told[name] = search(version_of(FOLLOWING, reference, call)[0], card, options.trials)
+            print(name, told[name]["measured"], told[name]["rejected"], told[name]["best"], flush=True)
+        for name, (before, after) in {} if options.without_faults else FAULTS.items():
+            assert before in SOFTMAX
+            faulty = with_text(SOFTMAX.replace(before, after), version.adapter, "softmax_kernel", {"near.py": NEAR})
+            told[name] = search(faulty, card, 2, finalists=False)
+            print(name, told[name]["measured"], told[name]["rejected"][:2], flush=True)
     options.out.write_text(json.dumps(told, indent=1))
     for name, one in told.items():
-        if "first_trial_s" in one:
+        if isinstance(one, dict) and "first_trial_s" in one:
             print(f"{name}: open {one['opened_s']} s, first trial {one['first_trial_s']} s, whole {one['whole_s']} s, "
                   f"{one['processes']}, {one['trials']} trials")
     right = all(told[name]["measured"] > 0 and told[name]["best"] for name in ("softmax", *FOLLOWED))

@@ -14,16 +14,15 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from tests.gpu.candidates.files import BEST, FAULTS, GOOD, SHAPE, WRONG
 from tests.gpu.candidates.judging import PROJECT, judge, walls
+from tests.gpu.warm_parent import warm_parent
 from tuner.tuning.operators import OPERATORS as OPERATORS_HERE
-from workers.core import gpu, warm
-from workers.tune import own
+from workers.core import gpu
 
 OPERATORS = {       # an operator's own file as a candidate of it: SAME as itself
     "matmul": ({"M": 4096, "N": 4096, "K": 4096}, "bf16"), "layernorm": ({"R": 8192, "C": 4096}, "fp16"),
@@ -66,19 +65,6 @@ class Record:
             self.out.write_text(json.dumps(document, indent=1, default=str))
 
 
-@contextmanager
-def warm_parent() -> Iterator[warm.Keeper]:
-    """Keep a warm parent of processes behind walls, ready before the first candidate."""
-    keeper = warm.Keeper(own.warm_environ(), gpu.gpus()[0].cc, warm.WALLED)
-    warm.keep(keeper, walled=True)
-    while not keeper.state()["ready"]:
-        keeper.tend()
-        time.sleep(0.1)
-    yield keeper
-    warm.keep(None, walled=True)
-    keeper.close()
-
-
 def main() -> int:
     """Run; return the exit code."""
     asked = argparse.ArgumentParser()
@@ -93,7 +79,7 @@ def main() -> int:
     record = Record(given.out, given.seconds, given.only)
     print(json.dumps(record.facts), flush=True)
     record.write()
-    with warm_parent() if given.warm else nullcontext() as keeper:
+    with warm_parent(gpu.gpus()[0]) if given.warm else nullcontext() as keeper:
         if keeper is not None:
             record.facts["warm_parent"] = keeper.state()
         judge_all(record)
