@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.columns import numbers
-from profiles.analysis.core.correlate import NONE, match
+from profiles.analysis.core.columns import NONE, match, numbers
 from profiles.ingest.trace import GPU_WORK, Category, Trace
 
 

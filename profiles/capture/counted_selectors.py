@@ -13,8 +13,7 @@ from typing import Any
 from django.db.models import Q
 
 from profiles.advice.selectors import AdviceLine, advice_lines
-from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
-from profiles.analysis.compare.why import WANTED, Why, why
+from profiles.analysis.compare.why import WANTED, CounterChange, Why, counter_changes, why
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
 from profiles.base.numbers import median
 from profiles.compare.line_selectors import factor_bars

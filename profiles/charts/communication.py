@@ -7,7 +7,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, FixedTicker, Range1d
 
-from profiles.analysis.core.sentences import si_text
+from profiles.analysis.core.sentences import pct_of, si_text
 from profiles.analysis.trace.communication.stragglers import CAUSES
 from profiles.charts.counters import time_text
 from profiles.charts.trace import Part
@@ -101,7 +101,7 @@ def rank_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
                     ("compute", "waiting, while it computes", each["wait_ns"] - each["still_ns"]),
                     ("idle", "waiting, standing still", each["still_ns"]),
                     ("other", "met nobody", max(whole - each["matched_ns"], 0))]
-        parts = [Part(category, label, ns, 100 * ns / longest if longest else 0.0) for category, label, ns in said if ns > 0]
+        parts = [Part(category, label, ns, pct_of(ns, longest)) for category, label, ns in said if ns > 0]
         out.append({"label": each["label"], "parts": parts, "ns": whole, "late": each["late"], "hidden_pct": each["hidden_pct"]})
     return out
 

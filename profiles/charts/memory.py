@@ -9,7 +9,7 @@ from typing import Any
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter
 from bokeh.models.annotations import Label, Span
 
-from profiles.analysis.core.sentences import si_text
+from profiles.analysis.core.sentences import pct_of, si_text
 from profiles.analysis.trace.memory.categories import CATEGORIES
 from profiles.charts.counters import time_text
 from profiles.theme import PALETTE, figure, follows, item
@@ -84,7 +84,7 @@ def peak_bars(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     out = []
     for device in devices:
         peak = device["peak_bytes"]
-        parts = [_part(key, size, 100 * size / peak if peak else 0.0) for key, size in device["parts_bytes"].items()]
+        parts = [_part(key, size, pct_of(size, peak)) for key, size in device["parts_bytes"].items()]
         out.append({"label": device["label"], "peak_bytes": peak, "peak_ns": device["peak_ns"], "parts": parts,
                     "capacity_bytes": device["capacity_bytes"]})
     return out

@@ -12,7 +12,7 @@ from bokeh.models import ColumnDataSource
 from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel.bounds import WORDS
-from profiles.analysis.kernel.roofs import LEVELS
+from profiles.analysis.kernel.roofline import LEVELS
 from profiles.charts.roofline_plane import SENSES, label_places, legend, plane, plot, roof_boxes, short, time_text
 from profiles.theme import PALETTE, SERIES, follows, item
 

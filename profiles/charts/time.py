@@ -8,7 +8,7 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, FactorRange, HoverTool
 
-from profiles.analysis.core.sentences import time_text
+from profiles.analysis.core.sentences import pct_of, time_text
 from profiles.charts.trace import Part
 from profiles.theme import PALETTE, figure, fit, follows, item
 
@@ -74,7 +74,7 @@ class ClassCard:
 def part(key: str, ns: float, of_ns: float, names: Mapping[str, Mapping[str, str]]) -> Part:
     look, _ = LOOKS[key]
     idle = "idle, " if key in ("host_slow", "synchronisation", "data_loading", "kernel_wait", "other", "edges") else ""
-    pct = 100 * ns / of_ns if of_ns else 0.0
+    pct = pct_of(ns, of_ns)
     return Part(f"{look} part-{key}", idle + names[key]["label"], round(ns), pct, names[key]["meaning"])
 
 
@@ -106,9 +106,9 @@ def class_cards(numbers: Mapping[str, Any]) -> list[ClassCard]:
         if name == "unknown" and 100 * ns < total:
             continue
         lines = _overhead(numbers) if name == "overhead" else [
-            Evidence(kernel["name"], 100 * kernel["ns"] / total if total else 0.0, kernel["ns"], full=kernel["full"])
+            Evidence(kernel["name"], pct_of(kernel["ns"], total), kernel["ns"], full=kernel["full"])
             for kernel in evidence["kernels"][name]]
-        cards.append(ClassCard(name, CLASS_TITLES[name], CLASS_MEANINGS[name], 100 * ns / total if total else 0.0, ns,
+        cards.append(ClassCard(name, CLASS_TITLES[name], CLASS_MEANINGS[name], pct_of(ns, total), ns,
                                name == classes["bound"], lines))
     return cards
 
@@ -118,7 +118,7 @@ def _overhead(numbers: Mapping[str, Any]) -> list[Evidence]:
     classes, host = numbers["classes"], numbers["evidence"]["host"]
     lines = []
     for key, ns in sorted(classes["parts_ns"].items(), key=lambda pair: -pair[1]):
-        pct = 100 * ns / classes["of_classes_ns"] if classes["of_classes_ns"] else 0.0
+        pct = pct_of(ns, classes["of_classes_ns"])
         if numbers["parts"][key]["of"] == "overhead" and pct >= 0.5:
             top = next((one["name"] for one in host.get(key, ()) if one["name"]), "")
             lines.append(Evidence(numbers["parts"][key]["label"], pct, ns, top, numbers["parts"][key]["meaning"],
@@ -133,7 +133,7 @@ def legend(bars: Sequence[Bar]) -> list[Part]:
     for bar in bars:
         for one in bar.parts:
             ns = one.ns + (sums[one.category].ns if one.category in sums else 0)
-            sums[one.category] = Part(one.category, one.label, ns, 100 * ns / whole if whole else 0.0, one.why)
+            sums[one.category] = Part(one.category, one.label, ns, pct_of(ns, whole), one.why)
     return [sums[key] for key in (f"{LOOKS[name][0]} part-{name}" for name in LOOKS) if key in sums]
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TypedDict
 
 from profiles.analysis.compare.comparison import Side
-from profiles.analysis.compare.counter_changes import CounterChange
 from profiles.analysis.compare.operations import Work
 from profiles.analysis.compare.step import Foretold
-from profiles.analysis.compare.why import Why
+from profiles.analysis.compare.why import CounterChange, Why
 
 
 class ComparedProfileJson(TypedDict):

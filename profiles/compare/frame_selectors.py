@@ -14,9 +14,8 @@ from django.core.cache import cache
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.shapes import launches_of
-from profiles.analysis.trace.time.steps import Steps, kernel_steps, steps_of
+from profiles.analysis.trace.time.steps import Steps, StepVerdict, judge_steps, kernel_steps, steps_of
 from profiles.analysis.trace.time.tiling import devices
-from profiles.analysis.trace.time.warmup import StepVerdict, judge_steps
 from profiles.models import Profile
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.compare.comparison import SIGNS, KernelChange, Row, Side, name_shape, verdict_text
-from profiles.analysis.compare.counter_changes import CounterChange
-from profiles.analysis.compare.why import Why
-from profiles.analysis.core.sentences import pct_text, plain_number, si_text
+from profiles.analysis.compare.why import CounterChange, Why
+from profiles.analysis.core.sentences import pct_text, plain_number, share_pct, si_text
 from profiles.base.words import dims_text
 from profiles.compare.selectors import COUNTERS, ComparisonSide, KernelComparison
 from profiles.models import KernelStat
@@ -194,7 +193,7 @@ def answer(compared: KernelComparison) -> Answer:
     changed = slower or faster or any(row.verdict in ("new", "gone", "unknown", "other_work") for row in result.rows)
     direction = "unchanged" if not result.delta_ns or not changed else "slower" if result.delta_ns > 0 else "faster"
     return Answer(
-        direction, result.delta_ns, 100 * result.delta_ns / result.old_total_ns if result.old_total_ns else None,
+        direction, result.delta_ns, share_pct(result.delta_ns, result.old_total_ns),
         sum(row.from_launches_ns for row in result.rows), sum(row.from_duration_ns for row in result.rows),
         result.verdicts(), max(slower, key=lambda row: row.delta_ns, default=None),
         min(faster, key=lambda row: row.delta_ns, default=None))

@@ -12,6 +12,7 @@ from django.core.cache import cache
 from django.db.models import Count, Max, QuerySet
 
 from profiles.analysis.compare.comparison import KernelChange, Row
+from profiles.analysis.core.sentences import share_pct
 from profiles.base.answers import make_answer
 from profiles.compare.frame_selectors import KEPT_S, kept, steady, steps_with_verdicts
 from profiles.compare.selectors import comparison
@@ -212,7 +213,7 @@ def _pack_times(profile: Profile) -> tuple[tuple[float, ...], int, str] | tuple[
 def _stage(profile: Profile) -> Stage:
     known = profile.summary.get("devices") or []
     wall_ns = sum(device["wall_ns"] for device in known)
-    busy_pct = 100 * sum(device["busy_ns"] for device in known) / wall_ns if wall_ns else None
+    busy_pct = share_pct(sum(device["busy_ns"] for device in known), wall_ns)
     times = step_times(profile)
     if times is None:
         return Stage(profile, WALL, profile.wall_ns, None, 0, 0, "", busy_pct, float(profile.gpu_time_ns or 0),

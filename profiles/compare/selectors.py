@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.compare.comparison import Comparison, Row
-from profiles.analysis.compare.counter_changes import CounterChange, counter_changes
 from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.launch_operations import LaunchOperations
 from profiles.analysis.compare.operations import OperationRow
 from profiles.analysis.compare.step import StepChange
-from profiles.analysis.compare.why import WANTED, Why, why
+from profiles.analysis.compare.why import WANTED, CounterChange, Why, counter_changes, why
 from profiles.compare.answers import ComparedSideJson
 from profiles.compare.frame_selectors import Steady, problems, steady
 from profiles.compare.needed_selectors import step_of_profiles

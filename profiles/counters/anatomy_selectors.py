@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from profiles.analysis.core.sentences import pct_of
 from profiles.analysis.kernel.anatomy import Anatomy, Issue, Share, Throughput, anatomy
 from profiles.analysis.kernel.memory_chart import Chart, Waste
 from profiles.analysis.kernel.occupancy import waves, waves_sentence
@@ -81,7 +82,7 @@ def wave_bars(launch: LaunchCounters) -> dict[str, Any] | None:
 def steps(parts: Anatomy) -> list[dict[str, Any]]:
     rungs = parts.issue.ladder
     most = rungs[0][1] if rungs else 0.0
-    return [{"name": name, "warps": value, "meaning": meaning, "pct": 100.0 * value / most if most else 0.0}
+    return [{"name": name, "warps": value, "meaning": meaning, "pct": pct_of(value, most)}
             for name, value, meaning in rungs]
 
 

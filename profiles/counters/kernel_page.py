@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from profiles.analysis.core import gpus
+from profiles.analysis.core.sentences import share_pct
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import counters, stalls
 from profiles.analysis.kernel.advising.evidence import judge
@@ -250,7 +251,7 @@ class KernelPage:
 
     @cached_property
     def shares(self) -> list[dict[str, Any]]:
-        return [{"share": share, "active_pct": 100.0 * share.average / share.elapsed if share.elapsed else None}
+        return [{"share": share, "active_pct": share_pct(share.average, share.elapsed)}
                 for share in self.anatomy.shares]
 
     @cached_property

@@ -10,7 +10,7 @@ from django.db.models import Count, Exists, Max, Min, OuterRef, QuerySet, Sum
 
 from profiles.advice.selectors import advice_lines, of_family
 from profiles.analysis.core.result import SEVERITIES
-from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text
 from profiles.families.kept_selectors import TIMED, cached_answer, timed_launches
 from profiles.families.selectors import UNREAD, Actions, Line, estimate_text, ranking, shape_actions
 from profiles.models import (
@@ -194,7 +194,7 @@ def _shape_line(group: Sequence[KernelShape], of_ns: int) -> ShapeLine:
         group[0], sorted({row.kernel.profile.build for row in group if row.kernel.profile.build}),
         len({row.kernel.profile_id for row in group}), sum(row.launches for row in group), total_ns,
         min(row.min_ns for row in group), max(row.max_ns for row in group), _range([row.p50_ns for row in group]),
-        _range([row.p95_ns for row in group]), 100.0 * total_ns / of_ns if of_ns else 0.0,
+        _range([row.p95_ns for row in group]), pct_of(total_ns, of_ns),
         sum(pct * ns for pct, ns in roofs) / weight if weight else None, shape_actions(group[0]))
 
 

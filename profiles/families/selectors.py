@@ -25,7 +25,7 @@ from django.db.models import (
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.core.sentences import pct_of, pct_text, time_text
 from profiles.analysis.core.shapes import bare
 from profiles.analysis.core.tunable import TUNED_OPS, is_problem
 from profiles.analysis.kernel.worth import (
@@ -296,7 +296,7 @@ def _lines(worths: Sequence[Worth], stats: QuerySet[KernelStat], total_ns: float
     for family, build in named:
         builds.setdefault(family, []).append(build)
     actions = actions_of(ids, mine)
-    return [Line(families[one.family], one, 100.0 * one.total_ns / total_ns if total_ns else 0.0, profiles[one.family],
+    return [Line(families[one.family], one, pct_of(one.total_ns, total_ns), profiles[one.family],
                  builds.get(one.family, []), actions.get(one.family, Actions()), kind == Profile.Kind.COUNTERS)
             for one in worths if one.family in families]
 

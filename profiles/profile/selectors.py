@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from django.db.models import F, QuerySet, Sum
 
-from profiles.analysis.core.sentences import pct_text, plural, time_text, verb
+from profiles.analysis.core.sentences import pct_of, pct_text, plural, share_pct, time_text, verb
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.trace.plausibility.withhold import doubt_text
 from profiles.base.answers import make_answer
@@ -51,7 +51,7 @@ def busy_pct(profile: Profile) -> float | None:
     """
     devices = profile.summary.get("devices") or []
     wall_ns = sum(device["wall_ns"] for device in devices)
-    return 100 * sum(device["busy_ns"] for device in devices) / wall_ns if wall_ns else None
+    return share_pct(sum(device["busy_ns"] for device in devices), wall_ns)
 
 
 def needed_pct(profile: Profile) -> float | None:
@@ -71,7 +71,7 @@ class KernelLine:
     stat: KernelStat
     operator: str
     search: str         # what finds its launches in the timeline
-    calculated_pct: float | None = None         # occupancy, where the file states none (`analysis.trace.occupancy`)
+    calculated_pct: float | None = None         # occupancy, where the file states none (`analysis.trace.findings`)
     counted: KernelStat | None = None           # where a report of the same GPU counted launches of the same shape
 
 
@@ -119,7 +119,7 @@ def shape_table(profile: Profile, most: int | None = None) -> list[KernelShapeLi
 
 def shape_lines(profile: Profile, rows: Iterable[KernelShape]) -> list[KernelShapeLine]:
     of_ns = profile.gpu_time_ns
-    return [KernelShapeLine(row, 100.0 * row.total_ns / of_ns if of_ns else 0.0) for row in rows]
+    return [KernelShapeLine(row, pct_of(row.total_ns, of_ns)) for row in rows]
 
 
 class KernelJson(TypedDict):

@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from profiles.analysis.kernel import bounds
-from profiles.analysis.trace.layer.typed import DTYPES, MOST_TYPED, OPERATORS, typed_work
+from profiles.analysis.trace.layer.launches import DTYPES, MOST_TYPED, OPERATORS, typed_work
 from profiles.base.refused import Refused
 from profiles.models import KernelStat, Profile
 from profiles.rooflines.selectors import roofline_json

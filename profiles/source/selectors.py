@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from django.db.models import F
 
+from profiles.analysis.core.sentences import share_pct
 from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import instructions as code
 from profiles.analysis.kernel import stalls
@@ -162,10 +163,6 @@ def finding_rows(kernel: KernelStat) -> list[dict[str, Any]]:
     """
     return [{"title": finding.title.removeprefix(f"{kernel.short_name}: "), "advice": finding.advice, "worth_ns": finding.worth_ns}
             for finding in kernel.findings.filter(rule__startswith="source.").order_by(F("worth_ns").desc(nulls_last=True), "pk")]
-
-
-def share_pct(value: float, total: float) -> float | None:
-    return 100.0 * value / total if total else None
 
 
 def line_rows(launch: Launch, most: int | None = None) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.groups import WIDTH_PCT, Groups, Sums
+from profiles.analysis.core.sentences import pct_of
 from profiles.exports.files import table_of
 from profiles.ingest.trace import GPU_WORK
 from profiles.store.area import Area, Window, windows
@@ -65,7 +66,7 @@ def _row(timeline: Timeline, columns: list[Column], shape: list[int], made: Grou
         values[each.key] = each.value(timeline, code)
     return {
         **values, "key": key, **_numbers(made, at),
-        "share_pct": 100.0 * int(made.clipped_ns[at]) / everything if everything else 0.0,
+        "share_pct": pct_of(int(made.clipped_ns[at]), everything),
     }
 
 

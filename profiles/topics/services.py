@@ -13,8 +13,8 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.gpus import COMPUTE, MEMORY
 from profiles.analysis.core.result import Result
-from profiles.analysis.core.roof import COMPUTE, MEMORY
 from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.plausibility.withhold import withhold_result

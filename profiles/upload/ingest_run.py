@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from profiles import ingest
 from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
-from profiles.analysis.core import summaries
+from profiles.analysis.core import result
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summary_table
 from profiles.analysis.core.result import Finding
@@ -20,8 +20,8 @@ from profiles.analysis.kernel import counters, findings_counters, findings_sourc
 from profiles.analysis.kernel.advising.causes import once_per_cause
 from profiles.analysis.trace import cpu_time, findings
 from profiles.analysis.trace.breakdown import breakdown, remark
+from profiles.analysis.trace.findings import calculated_occupancy
 from profiles.analysis.trace.merge import merge
-from profiles.analysis.trace.occupancy import calculated_occupancy
 from profiles.analysis.trace.one_job import stated_name, why_not
 from profiles.analysis.trace.plausibility.kinds import examine
 from profiles.analysis.trace.plausibility.withhold import doubtful_kernels, withhold
@@ -221,7 +221,7 @@ def _report(profile_id: int, report: Report, progress: Progress) -> IngestResult
 
 
 def _summary(profile_id: int, summary: Summary, progress: Progress) -> IngestResult:
-    summaries.cut_tables(summary)
+    result.cut_tables(summary)
     kernels = summary_table(summary)
     summary.integrity.remark(_BEYOND_TABLE, max(0, len(kernels) - KERNEL_ROWS))
     progress.now("storing", records=summary.integrity.records_kept)

@@ -39,7 +39,7 @@ class Verdict:
 @cache
 def prepare() -> None:
     """Import what a case needs before the first fork: a child then starts in milliseconds."""
-    for name in ("ingest", "store.trace", "analysis.compare.launches", "analysis.core.kernels", "analysis.core.summaries",
+    for name in ("ingest", "store.trace", "analysis.compare.launches", "analysis.core.kernels", "analysis.core.result",
                  "analysis.kernel.counters", "analysis.kernel.findings_counters", "analysis.trace.breakdown",
                  "analysis.trace.findings"):
         importlib.import_module(f"profiles.{name}")
@@ -142,8 +142,8 @@ def _uncounted(integrity: Any) -> str:
 def _analysed(found: Any, folder: Path) -> str:
     """Everything that an ingest does to what was read but for the database."""
     from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
-    from profiles.analysis.core import summaries
     from profiles.analysis.core.kernels import kernel_table, summary_table
+    from profiles.analysis.core.result import cut_tables
     from profiles.analysis.kernel import counters, findings_counters
     from profiles.analysis.trace import findings
     from profiles.analysis.trace.breakdown import breakdown, remark
@@ -167,7 +167,7 @@ def _analysed(found: Any, folder: Path) -> str:
         for launch in found.launches:
             counters.launch_facts(launch)
     else:
-        summaries.cut_tables(found)
+        cut_tables(found)
         summary_table(found)
     return _uncounted(found.integrity)
 

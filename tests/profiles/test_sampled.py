@@ -13,9 +13,9 @@ from profiles.analysis.core.kernels import kernel_table
 from profiles.analysis.kernel.occupancy import occupancy
 from profiles.analysis.trace import findings
 from profiles.analysis.trace.breakdown import breakdown
+from profiles.analysis.trace.findings import calculated_occupancy
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.launching.topic import STEADY_NS, brief_finding, brief_kernels
-from profiles.analysis.trace.occupancy import calculated_occupancy
 from profiles.analysis.trace.operators.grouping import owned_work
 from profiles.analysis.trace.operators.topic import self_time_table
 from profiles.analysis.trace.sampled.topic import sampled_gpus, sampled_result

@@ -22,8 +22,7 @@ from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.calls import calls_of
 from profiles.analysis.trace.layer.parts import MOST_CALLS, SCORES, VALUES, WEIGHTS, parts_of
 from profiles.analysis.trace.layer.work import PRODUCTS
-from profiles.analysis.trace.needed.avoidable import sizes_of, times
-from profiles.analysis.trace.needed.facts import Facts, Item, facts_of
+from profiles.analysis.trace.needed.facts import Facts, Item, facts_of, sizes_of, times
 from profiles.analysis.trace.needed.kinds import attention, caches, repeated, training, weights
 from profiles.ingest.trace import Category
 

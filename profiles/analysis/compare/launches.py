@@ -14,7 +14,7 @@ from profiles.analysis.kernel.counters import MOST_NS, block_number
 from profiles.ingest.trace import KERNELS, Report, Trace
 from profiles.ingest.windows import MISSING, MISSING32
 
-__all__ = ["LAUNCHES", "SHAPE", "launches_of_report", "launches_of_trace"]
+__all__ = ["LAUNCHES", "launches_of_report", "launches_of_trace"]
 _name = pa.dictionary(pa.int32(), pa.string())
 # Ordered by kernel, within a kernel by start: the order is the only trace of which problem a launch worked on.
 LAUNCHES = pa.schema([

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.compare.launches import SHAPE
+from profiles.analysis.core.digest import SHAPE
 from profiles.analysis.core.identity import Identity, identity
 from profiles.ingest.naming.names import short_name
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.core.sentences import si_text
+from profiles.analysis.core.sentences import share_pct, si_text
 
 Floats = npt.NDArray[np.float64]
 KINDS = {
@@ -96,7 +96,7 @@ class OperationRow:
 
     @property
     def change_pct(self) -> float | None:
-        return 100 * self.delta_ns / self.old.ns if self.old.ns else None
+        return share_pct(self.delta_ns, self.old.ns)
 
     def as_json(self) -> dict[str, Any]:
         row = asdict(self)

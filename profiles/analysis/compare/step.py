@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.core.sentences import pct_of, pct_text, time_text
 from profiles.analysis.trace.needed.needs import NEEDED, NOT_KNOWN, PARTS
 from profiles.analysis.trace.needed.table import KINDS
 from profiles.analysis.trace.needed.topic import GENERIC, LEAST_TAIL, interval_text, part_title
@@ -69,7 +69,7 @@ class StepChange:
 
     @property
     def change_pct(self) -> float:
-        return 100 * self.delta_ns / self.old_ns if self.old_ns else 0.0
+        return pct_of(self.delta_ns, self.old_ns)
 
     @property
     def foretold_ns(self) -> tuple[float, float] | None:

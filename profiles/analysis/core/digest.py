@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.correlate import NONE, match
+from profiles.analysis.core.columns import NONE, match
 from profiles.analysis.core.nesting import HOST_ROW, Nesting
 from profiles.ingest.spool import Records
 from profiles.ingest.trace import GPU_WORK, Category, Trace

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from profiles.analysis.core.columns import pack_pairs
-from profiles.analysis.core.correlate import NONE, match
+from profiles.analysis.core.columns import NONE, match, pack_pairs
 from profiles.ingest.trace import GPU_WORK, KERNELS, Category, Device, Trace, Track
 from profiles.ingest.windows import MISSING
 

@@ -160,3 +160,18 @@ def limits(compute_capability: str | None) -> Limits | None:
 def ops_per_sm_cycle(compute_capability: str | None, precision: str) -> int | None:
     """Dense operations per SM and clock, None where unknown."""
     return OPS_PER_SM_CYCLE.get(compute_capability or "", {}).get(precision)
+
+
+# Which roof lies over work: the one classification by a roofline, of counted launches and of dimensions alike.
+
+MEMORY, COMPUTE = "memory", "compute"
+
+
+def roof_side(intensity: float | None, ridge: float | None) -> str:
+    """Return the roof that is lower at an intensity (FLOP per byte), "" where one of the two is not known.
+
+    `ridge`: the intensity at which memory and arithmetic take as long (Williams, Waterman, Patterson, CACM 52(4), 2009).
+    """
+    if intensity is None or ridge is None:
+        return ""
+    return MEMORY if intensity < ridge else COMPUTE

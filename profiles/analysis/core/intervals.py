@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from profiles.analysis.core.frame import Frame
+
 Int64 = npt.NDArray[np.int64]
 
 
@@ -100,3 +102,22 @@ def without(one: Intervals, other: Intervals) -> Intervals:
     if not one.start_ns.size or not other.start_ns.size:
         return one
     return intersect(one, gaps(other, int(one.start_ns[0]), int(one.end_ns[-1])))
+
+
+# What may go from a run's time, of work that several GPUs do side by side: their mean, not their sum.
+
+Ints = npt.NDArray[np.int64]
+
+
+def gpus_of(frame: Frame) -> int:
+    """Return how many GPUs work in a trace, 1 at least."""
+    return max(1, int(np.unique(frame["device"][frame.work]).size))
+
+
+def mean_covered_ns(start_ns: Ints, end_ns: Ints, device: Ints, gpus: int) -> float:
+    """Return the time that intervals cover on a GPU, in the mean over `gpus`.
+
+    Several at once on one GPU (streams) count once: with them goes the time of one.
+    """
+    on_each = [device == each for each in np.unique(device).tolist()]
+    return sum(union(start_ns[rows], end_ns[rows]).length_ns for rows in on_each) / max(1, gpus)

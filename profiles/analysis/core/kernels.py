@@ -12,6 +12,7 @@ import numpy.typing as npt
 from profiles.analysis.core.columns import dictionary, numbers
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.sentences import pct_of
 from profiles.ingest.naming.names import cut_name, short_name, short_names
 from profiles.ingest.trace import KERNELS, Category, KernelSum, Summary, Trace, TraceError
 
@@ -155,7 +156,7 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
         category="communication" if kind[at] == Category.COMMUNICATION else "compute",
         launches=int(counts[i]), total_ns=int(totals[i]), mean_ns=float(totals[i] / counts[i]),
         p50_ns=float(p50[i]), p95_ns=float(p95[i]), min_ns=int(dur[at]), max_ns=int(dur[at + counts[i] - 1]),
-        share_pct=100.0 * int(totals[i]) / everything if everything else 0.0,
+        share_pct=pct_of(int(totals[i]), everything),
         registers_per_thread=int(registers[i]) if registers[i] >= 0 else None,
         smem_bytes=int(smem[i]) if smem[i] >= 0 else None,
         occupancy_pct=float(occupancy[i]) if np.isfinite(occupancy[i]) else None,
@@ -199,7 +200,7 @@ def _row_of_sums(name: str, parts: Sequence[KernelSum], everything: int) -> Kern
         name=name, short_name="", category=parts[0].category, launches=launches, total_ns=total, mean_ns=mean,
         p50_ns=only.p50_ns if only else None, p95_ns=only.p95_ns if only else None,
         min_ns=round(min(least)) if least else None, max_ns=round(max(most)) if most else None,
-        share_pct=100.0 * total / everything if everything else 0.0,
+        share_pct=pct_of(total, everything),
         registers_per_thread=max((each.registers_per_thread for each in parts if each.registers_per_thread is not None),
                                  default=None),
         smem_bytes=max((each.smem_bytes for each in parts if each.smem_bytes is not None), default=None),

@@ -24,9 +24,14 @@ def si_text(value: float, unit: str) -> str:
     return f"{digits(value)} {_UP[step]}{unit}"
 
 
-def pct_of(part: float, whole: float) -> float:
+def pct_of(part: float, whole: float | None) -> float:
     """Return a share in per cent; 0 of nothing."""
     return 100 * part / whole if whole else 0.0
+
+
+def share_pct(part: float, whole: float | None) -> float | None:
+    """Return a share in per cent; None of nothing, or of a whole that is not known."""
+    return 100 * part / whole if whole else None
 
 
 def pct_text(pct: float) -> str:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
 from typing import Any
 
-from profiles.analysis.core.sentences import pct_text
+from profiles.analysis.core.sentences import pct_text, share_pct
 from profiles.analysis.kernel import memory_chart, pipes, stalls
 from profiles.analysis.kernel.memory_chart import Chart, Waste
 from profiles.analysis.kernel.metrics import Metrics, number
@@ -170,7 +170,7 @@ class Share:
     @property
     def spread_pct(self) -> float | None:
         """Return how far the busiest is from the idlest, in percent of the average."""
-        return 100.0 * (self.most - self.least) / self.average if self.average else None
+        return share_pct(self.most - self.least, self.average)
 
 
 def distribution(metrics: Metrics) -> list[Share]:

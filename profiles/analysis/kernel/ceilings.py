@@ -15,7 +15,7 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.measured import MeasuredCeilings
-from profiles.analysis.kernel.roofs import LEVELS
+from profiles.analysis.kernel.roofline import LEVELS
 
 
 @dataclass(frozen=True)

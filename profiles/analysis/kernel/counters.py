@@ -16,13 +16,13 @@ import numpy as np
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.kernels import KernelRow, labelled
+from profiles.analysis.core.sentences import pct_of
 from profiles.analysis.kernel import roofline, stalls
 from profiles.analysis.kernel.bounds import THRESHOLDS, classify
 from profiles.analysis.kernel.facts import Bound, Caches, LaunchFacts, OccupancyFacts, Scheduler, SpeedOfLight
 from profiles.analysis.kernel.metrics import number
 from profiles.analysis.kernel.occupancy import Occupancy, from_limits, occupancy, waves
-from profiles.analysis.kernel.roofline import Metrics, Point, Roofs
-from profiles.analysis.kernel.roofs import Level, combine_levels, levels
+from profiles.analysis.kernel.roofline import Level, Metrics, Point, Roofs, combine_levels, levels
 from profiles.analysis.kernel.sass.loads import load_signals
 from profiles.ingest.naming.names import is_collective
 from profiles.ingest.trace import CounterLaunch, Report
@@ -307,7 +307,7 @@ def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> Ke
         p50_ns=float(np.percentile(durations, 50)) if timed else None,
         p95_ns=float(np.percentile(durations, 95)) if timed else None,
         min_ns=round(float(durations.min())) if timed else None, max_ns=round(float(durations.max())) if timed else None,
-        share_pct=None if not timed else 100.0 * float(durations.sum()) / everything_ns if everything_ns else 0.0,
+        share_pct=None if not timed else pct_of(float(durations.sum()), everything_ns),
         bound=whole.bound if whole else "", bound_reason=whole.bound_reason if whole else group[0].incomplete or "",
         registers_per_thread=block_number(launch.get("registers_per_thread")),
         smem_bytes=sum(part for part in smem if part is not None) if None not in smem else None,

@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from profiles.analysis.kernel import stalls
-from profiles.analysis.kernel.roofline import Point, Roofs
-from profiles.analysis.kernel.roofs import Level
+from profiles.analysis.kernel.roofline import Level, Point, Roofs
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core.result import SEVERITIES, Finding
-from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.analysis.core.sentences import pct_of, pct_text, time_text
 from profiles.analysis.kernel import sampling, stalls
 from profiles.analysis.kernel.instructions import SAMPLES, hottest, reasons_at
 from profiles.analysis.kernel.source_kernel import Kernel, kernels_of
@@ -106,7 +106,7 @@ def _find_excess(kernel: Kernel, rule: str, metric: str, words: str, limit_pct: 
     """What the report counts as excessive of a metric, of all of it."""
     excess = kernel.instructions.values(f"derived__{metric}_excessive")
     total = kernel.sum(metric)
-    pct = 100.0 * float(excess.sum()) / total if total else 0.0
+    pct = pct_of(float(excess.sum()), total)
     if pct >= limit_pct:
         place, share = kernel.at(excess)
         yield kernel.say(rule, f"{pct_text(pct)} of its {words}, {pct_text(share)} of them from {place}",

@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from profiles.analysis.core import gpus
-from profiles.analysis.kernel.roofline import Point
-from profiles.analysis.kernel.roofs import Roofs
+from profiles.analysis.kernel.roofline import Point, Roofs
 
 KINDS = ("dram", "l2", "l1")
 

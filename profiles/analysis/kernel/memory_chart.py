@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from profiles.analysis.core.sentences import pct_text, si_text
+from profiles.analysis.core.sentences import pct_of, pct_text, si_text
 from profiles.analysis.kernel.metrics import DURATION, Metrics, number
 from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
@@ -137,7 +137,7 @@ class Waste:
 
     @property
     def excess_pct(self) -> float:
-        return 100.0 * (self.done - self.needed) / self.done if self.done else 0.0
+        return pct_of(self.done - self.needed, self.done)
 
 
 # what, what to do, metrics of what was done, metric of what an ideal pattern needs ("": nothing)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from profiles.analysis.core.result import Finding
-from profiles.analysis.core.sentences import pct_text
+from profiles.analysis.core.sentences import pct_of, pct_text
 from profiles.analysis.kernel.advising import gains
 from profiles.analysis.kernel.counters import launch_facts
 from profiles.analysis.kernel.facts import LaunchFacts
@@ -91,7 +91,7 @@ class Kernel:
             if float(values[best.rows].sum()) > 0:
                 return self.words(best), 100.0 * float(values[best.rows].sum()) / total
         row = int(np.argmax(values))
-        return self.instruction(row), 100.0 * float(values[row]) / total if total else 0.0
+        return self.instruction(row), pct_of(float(values[row]), total)
 
     def words(self, line: Line) -> str:
         """"line 24 of landscape.py"."""
@@ -123,7 +123,7 @@ class Kernel:
         """
         values = np.where(np.isin(self.instructions.base_opcode, opcodes), self.instructions.values(metric), 0.0)
         total = self.sum(metric)
-        return values, 100.0 * float(values.sum()) / total if total else 0.0
+        return values, pct_of(float(values.sum()), total)
 
     def say(self, rule: str, title: str, numbers: dict[str, float | str], *, worth_ns: float | None = None, advice: str = "",
             severity: str = "medium") -> Finding:

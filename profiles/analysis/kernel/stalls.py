@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from profiles.analysis.core.sentences import pct_of
+
 PREFIX, SUFFIX = "smsp__average_warps_issue_stalled_", "_per_issue_active.ratio"
 SAMPLE_PREFIX = "smsp__pcsamp_warps_issue_stalled_"
 # The same states as Nsight Compute of 2019 and 2020 names them. Warp cycles per issued instruction, as PREFIX…SUFFIX …
@@ -155,7 +157,7 @@ def stalls(metrics: Mapping[str, float | str]) -> list[Stall]:
     cycles = _by_reason(metrics, PREFIX, SUFFIX) or _by_reason(metrics, *OLD_CYCLES)
     if cycles:
         total = sum(cycles.values())
-        ranked = [Stall(reason, value, 100.0 * value / total if total else 0.0) for reason, value in cycles.items()]
+        ranked = [Stall(reason, value, pct_of(value, total)) for reason, value in cycles.items()]
     else:
         ranked = [Stall(reason, None, value) for reason, value in _by_reason(metrics, *OLD_SHARE).items()]
     return sorted(ranked, key=lambda stall: -stall.share_pct)

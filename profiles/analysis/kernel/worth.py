@@ -28,6 +28,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import quantiles
 
+from profiles.analysis.core.sentences import share_pct
+
 COMMUNICATION = "communication"
 MEASURED, FROM_SHAPES, FROM_CLASS = "measured", "shapes", "class"       # what a number rests on
 LEAST_COUNTED = 3           # kernels of a class: of fewer, quartiles say nothing
@@ -146,7 +148,7 @@ class Worth:
     @property
     def shapes_roof_pct(self) -> float | None:
         """Return the share of the roof by the dimensions of its launches, over the time whose dimensions are known."""
-        return 100.0 * self.floor_ns / self.from_shapes_ns if self.from_shapes_ns else None
+        return share_pct(self.floor_ns, self.from_shapes_ns)
 
     @property
     def order_ns(self) -> float:

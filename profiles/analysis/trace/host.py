@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.correlate import NONE
+from profiles.analysis.core.columns import NONE
 from profiles.analysis.core.digest import Digest, digest_of
 from profiles.analysis.core.nesting import NONE as NO_KIND
 from profiles.analysis.core.nesting import Nesting

@@ -8,9 +8,8 @@ from typing import Any
 from profiles.analysis.core.frame import Frame, once_a_frame
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import time_text
-from profiles.analysis.trace.account.account import Account, account_of
+from profiles.analysis.trace.account.account import HOST_BOUND, Account, account_of
 from profiles.analysis.trace.account.causes import CAUSES
-from profiles.analysis.trace.account.lead import HOST_BOUND
 from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.needed.needs import Claim, Needs, needs_of
 from profiles.analysis.trace.needed.slow import slow_kernels
@@ -36,7 +35,7 @@ def leading_claim(needs: Needs, account: Account) -> Claim | None:
         return None
     claims = [claim for claim in shown_claims(needs) if claim.certain or claim.gain_ns[0]]
     named = [claim for claim in claims if claim.kind.name != GENERIC and 100 * claim.worth_ns >= LEAST_PCT * wall_ns]
-    cause = (account.lead.recoverable_ns or 0) / max(1, account.wall_ns)
+    cause = account.lead.gain_ns / max(1, account.wall_ns)
     weighed = cause * (HOST_SHARE if account.lead.cause in HOST_BOUND else 1.0)
     best = max(named, key=lambda claim: claim.worth_ns, default=None)
     if best is not None:

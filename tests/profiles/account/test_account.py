@@ -16,9 +16,8 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.core.sentences import time_text
-from profiles.analysis.trace.account.account import Account, account_of
+from profiles.analysis.trace.account.account import HOST_BOUND, Account, account_of
 from profiles.analysis.trace.account.causes import CAUSES, COVERED
-from profiles.analysis.trace.account.lead import HOST_BOUND
 from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.merge import merge

@@ -13,9 +13,8 @@ from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.core.result import Result
 from profiles.analysis.trace.launching.calls import is_wait, runtime_calls, short_kernels
 from profiles.analysis.trace.launching.graphs import graphs, in_graph
-from profiles.analysis.trace.launching.order import NEVER, order_of
+from profiles.analysis.trace.launching.order import FULL, NEVER, order_of, queue_points, queues
 from profiles.analysis.trace.launching.overlap import copies, serial_runs
-from profiles.analysis.trace.launching.queue import FULL, queue_points, queues
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.ingest.trace import Device, Trace
 from tests.builders import trace

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from profiles import ingest
-from profiles.analysis.core import summaries
+from profiles.analysis.core import result
 from profiles.analysis.core.kernels import summary_table
 from profiles.analysis.core.sentences import plural, verb
 from profiles.ingest.nsys import report
@@ -50,10 +50,10 @@ def test_sums_beyond_any_clock_are_an_error():
 
 
 def test_tables_are_cut_to_what_a_profile_holds_and_the_rest_is_counted(monkeypatch):
-    monkeypatch.setattr(summaries, "MAX_ROWS", 3)
+    monkeypatch.setattr(result, "MAX_ROWS", 3)
     columns = [SummaryColumn("n", "count")]
     found = summary(tables=[SummaryTable("a", columns, [[1], [2]]), SummaryTable("b", columns, [[1], [2], [3]])])
-    summaries.cut_tables(found)
+    result.cut_tables(found)
     assert [len(table.rows) for table in found.tables] == [2, 1]
     assert list(found.integrity.remarks.values()) == [2]
 

@@ -17,7 +17,7 @@ from django.test import Client
 
 from profiles.advice.services import decisions_check
 from profiles.analysis.kernel import counters, findings_counters, findings_source, rules, source_kernel
-from profiles.analysis.kernel.advising import convolutions, tensor_products
+from profiles.analysis.kernel.advising import tensor_products
 from profiles.analysis.kernel.advising.advice import advise
 from profiles.analysis.kernel.advising.causes import CAUSES
 from profiles.analysis.kernel.advising.gains import Ours, headroom
@@ -163,12 +163,12 @@ def test_slow_products_say_which_side_the_counters_support():
     ("void cudnn::cnn::conv2d_grouped_direct_kernel<false, true>(cudnnTensorStruct)", "direct", False),
 ])
 def test_what_a_convolutions_name_says(name, algorithm, tensor):
-    assert convolutions.convolution_of(name) == convolutions.Convolution(algorithm, tensor)
+    assert tensor_products.convolution_of(name) == tensor_products.Convolution(algorithm, tensor)
 
 
 def test_other_names_are_no_convolutions():
     names = ("ampere_sgemm_128x64_tn", "regular_fft<4096u, EPT<16u>>", "softmax_row")
-    assert not any(convolutions.convolution_of(name) for name in names)
+    assert not any(tensor_products.convolution_of(name) for name in names)
 
 
 def test_mended_kernels_have_none_of_it(mended):

@@ -14,8 +14,7 @@ from profiles import ingest
 from profiles.analysis.compare.launches import launches_of_report
 from profiles.analysis.kernel import counters, findings_counters, rules, stalls
 from profiles.analysis.kernel.facts import LaunchFacts
-from profiles.ingest.ncu.sections import LABELS, sections
-from profiles.ingest.ncu.units import base_unit
+from profiles.ingest.ncu.sections import LABELS, base_unit, sections
 from profiles.ingest.trace import Report
 from profiles.store.counters import launch_rows
 from tests.profiles.kernel import reports

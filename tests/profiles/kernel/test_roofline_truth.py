@@ -16,7 +16,7 @@ from profiles.analysis.kernel import bounds, counters
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.analysis.kernel.metrics import Metrics
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS
-from profiles.analysis.kernel.roofs import Roofs, levels
+from profiles.analysis.kernel.roofline import Roofs, levels
 from profiles.analysis.kernel.stalls import Stall
 from profiles.analysis.kernel.work import half_moves, work
 from profiles.ingest.trace import CounterLaunch, Report

@@ -16,13 +16,12 @@ from profiles.analysis.core.sentences import pct_text
 from profiles.analysis.trace.layer.calls import Token
 from profiles.analysis.trace.layer.ceilings import ABOVE_MEASURED, FROM_L2, IMPOSSIBLE, Ceilings, ceilings_of, judge
 from profiles.analysis.trace.layer.collectives import collective_work
-from profiles.analysis.trace.layer.launches import launch_work
+from profiles.analysis.trace.layer.launches import OPERATORS, launch_work, typed_work, typed_works
 from profiles.analysis.trace.layer.parts import DOWN, GATE_UP, KV, OUTPUT, QKV, written_out
 from profiles.analysis.trace.layer.parts import Q as QUERY
 from profiles.analysis.trace.layer.records import work_of
 from profiles.analysis.trace.layer.rules import ANY, ATEN, work_of_call
 from profiles.analysis.trace.layer.topic import layer_result
-from profiles.analysis.trace.layer.typed import OPERATORS, typed_work, typed_works
 from profiles.analysis.trace.layer.work import Work
 from profiles.analysis.trace.merge import merge
 from profiles.base.refused import Refused

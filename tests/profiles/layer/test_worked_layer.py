@@ -17,8 +17,7 @@ from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.trace.layer.ceilings import Judged
 from profiles.analysis.trace.layer.ranges import part_of_range
 from profiles.analysis.trace.layer.spans import GAPS
-from profiles.analysis.trace.layer.tables import dimension_faults, gap_verdict, verdict_of
-from profiles.analysis.trace.layer.topic import layer_result
+from profiles.analysis.trace.layer.topic import dimension_faults, gap_verdict, layer_result, verdict_of
 from profiles.ingest.trace import Trace
 
 LAYERS, GAP_US, STEP_US = 32, 10.0, 5_000.0

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.analysis.compare.comparison import Row
-from profiles.analysis.compare.counter_changes import counter_changes
 from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.launches import LAUNCHES, launches_of_report, launches_of_trace
 from profiles.analysis.compare.matching import match_shapes
+from profiles.analysis.compare.why import counter_changes
 from profiles.ingest import read
 from profiles.management.commands.compare import mean_text
 from tests.builders import trace

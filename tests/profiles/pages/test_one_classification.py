@@ -11,8 +11,7 @@ from django.test import Client
 from profiles.advice.selectors import advice_json
 from profiles.analysis.kernel import bounds, counters
 from profiles.analysis.kernel.facts import OccupancyFacts, SpeedOfLight
-from profiles.analysis.kernel.roofline import point
-from profiles.analysis.kernel.roofs import Roofs
+from profiles.analysis.kernel.roofline import Roofs, point
 from profiles.analysis.kernel.work import Work
 from profiles.models import Profile
 from profiles.profile.selectors import kernel_table

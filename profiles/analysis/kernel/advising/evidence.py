@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import pct_text, si_text
-from profiles.analysis.kernel.advising import convolutions, tensor_products, units
+from profiles.analysis.kernel.advising import tensor_products, units
 from profiles.analysis.kernel.advising.units import Seen
 from profiles.analysis.kernel.bounds import THRESHOLDS
 from profiles.analysis.kernel.facts import LaunchFacts
@@ -252,7 +252,7 @@ def _tensor_alone(facts: LaunchFacts) -> Seen | None:
 
 def convolution(facts: LaunchFacts) -> Seen | None:
     """A convolution that cuDNN runs without tensor cores on a GPU that has them (7.0 and newer)."""
-    found = convolutions.convolution_of(facts.kernel)
+    found = tensor_products.convolution_of(facts.kernel)
     has_tensor = _capability(facts.compute_capability) >= (7, 0)
     if found is None or not has_tensor or facts.tensor_instructions or found.on_tensor_cores is not False:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,15 +21,72 @@ from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.account.causes import CAUSES, Group, Row
 from profiles.analysis.trace.account.gpu import GpuTime, Names, gain_of, gpu_time
 from profiles.analysis.trace.account.host import Host, pageable_rows
-from profiles.analysis.trace.account.lead import HostBound, lead_of
 from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_waits
 from profiles.analysis.trace.launching.calls import short_kernels
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.time.kinds import SMALL_NS
-from profiles.analysis.trace.time.steps import Steps, steps_of
+from profiles.analysis.trace.time.steps import WARM_UP, Steps, StepVerdict, judge_steps, steps_of
 from profiles.analysis.trace.time.tiling import DeviceWork, devices
-from profiles.analysis.trace.time.warmup import WARM_UP, StepVerdict, judge_steps
 from profiles.ingest.trace import Category
+
+# What leads an account: the cause, or the causes that one change takes away together, with the most to win.
+
+LEAD_PCT = 10.0                     # of all GPUs' time: a cause with less to win does not lead
+TYPE_TIMES = 3
+# The host does not keep up: whether it is then in a launch, between two, or the kernels are too short for any host, is one fault.
+HOST_BOUND = ("host_launch", "small_kernels", "host_code")
+LEAST_JOINED = 0.1                  # of what they win together: the rest beside the largest, to be told together
+
+
+@dataclass(frozen=True)
+class HostBound:
+    """The causes of HOST_BOUND together, where one CUDA graph wins more than any other single cause; ns are means over the GPUs."""
+
+    groups: tuple[Group, ...]       # the most to win first
+    idle_ns: int                    # time that the GPU waits for a launch: what there is to win at most
+    graph_ns: int                   # of that what launching the same kernels as one CUDA graph wins, at most
+
+
+def lead_of(groups: Sequence[Group], wall_ns: int, graph_ns: int) -> tuple[Group | None, HostBound | None]:
+    """Return what leads, and that it is a host which does not keep up where it is. `graph_ns`: what one CUDA graph wins.
+
+    The cause with the most to win, else what the GPUs did the most. Tensor cores change results, so they lead only where they win
+    TYPE_TIMES as much as what costs nothing. A group that stands for several causes has the time and the rows of all.
+    """
+    if not groups:
+        return None, None
+    bound = _host_bound(groups, wall_ns, graph_ns)
+    if bound:
+        joined = replace(bound.groups[0], wall_ns=bound.idle_ns, recoverable_ns=bound.idle_ns,
+                         rows=tuple(row for group in bound.groups for row in group.rows))
+        groups = sorted([joined, *(each for each in groups if each not in bound.groups)], key=lambda each: -each.gain_ns)
+    lead = _lead(groups, wall_ns)
+    return lead, bound if bound and lead is joined else None
+
+
+def _host_bound(groups: Sequence[Group], wall_ns: int, graph_ns: int) -> HostBound | None:
+    """The causes of a host that does not keep up, where a graph alone wins more than any other cause does."""
+    mine = [each for each in groups if each.cause in HOST_BOUND and each.gain_ns and not each.rank]
+    idle_ns = sum(each.gain_ns for each in mine)
+    graph_ns = min(graph_ns, idle_ns)
+    others = max((each.gain_ns for each in groups if each not in mine), default=0)
+    if 100 * graph_ns < LEAD_PCT * wall_ns or graph_ns <= others or idle_ns - mine[0].gain_ns < LEAST_JOINED * idle_ns:
+        return None
+    return HostBound(tuple(mine), idle_ns, graph_ns)
+
+
+def _lead(groups: Sequence[Group], wall_ns: int) -> Group:
+    """`groups`: the most to win first."""
+    worth = [each for each in groups if 100 * each.gain_ns >= LEAD_PCT * wall_ns]
+    free = [each for each in worth if each.cause != "no_tensor_cores"]
+    if worth and worth[0].cause == "no_tensor_cores" and free and worth[0].gain_ns < TYPE_TIMES * free[0].gain_ns:
+        return free[0]
+    if worth:
+        return worth[0]
+    most = max((each for each in groups if CAUSES[each.cause].side != "outside"), key=lambda each: (each.wall_ns, each.cause),
+               default=None)
+    return most if most and most.wall_ns * 20 >= wall_ns else max(groups, key=lambda each: (each.wall_ns, each.cause))
+
 
 ONE_RANK = 0.75                     # of a cause's time: it is that rank's
 WHERE_PCT = 2.0                     # of the wall time: a name with more is a row of its own
@@ -57,13 +114,6 @@ class Account:
 @once_a_frame
 def account_of(frame: Frame) -> Account:
     """Return the account of a trace, made once: every page draws on it. Without GPU work it has no rows."""
-    if "_account" not in frame.__dict__:
-        frame.__dict__["_account"] = _account(frame)
-    account: Account = frame.__dict__["_account"]
-    return account
-
-
-def _account(frame: Frame) -> Account:
     begin_ns, end_ns = frame.wall
     works = devices(frame) if end_ns > begin_ns else []
     if not works:
@@ -263,7 +313,7 @@ def group_rows(rows: Sequence[Row], count: int) -> tuple[Group, ...]:
             by_where[row.where] = by_where.get(row.where, 0) + row.wall_ns
         where = _where(list(by_where.items()))
         groups.append(Group(cause, where, rank, round(whole / count), round(sum(gains) / count) if gains else None, tuple(mine)))
-    return tuple(sorted(groups, key=lambda each: (-(each.recoverable_ns or 0), -each.wall_ns, each.cause)))
+    return tuple(sorted(groups, key=lambda each: (-each.gain_ns, -each.wall_ns, each.cause)))
 
 
 _RANK = re.compile(r"rank (\d{1,9})$")

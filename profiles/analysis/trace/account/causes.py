@@ -44,6 +44,10 @@ class Group:
     recoverable_ns: int | None
     rows: tuple[Row, ...]
 
+    @property
+    def gain_ns(self) -> int:
+        return self.recoverable_ns or 0
+
 
 @dataclass(frozen=True)
 class Cause:

@@ -24,8 +24,8 @@ from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.launching.calls import runtime_calls
 from profiles.analysis.trace.time.idle import DATA, is_wait, track_cover
+from profiles.analysis.trace.time.steps import COMPILATION, NO_COMPILATION
 from profiles.analysis.trace.time.tiling import devices, in_turn
-from profiles.analysis.trace.time.warmup import COMPILATION, NO_COMPILATION
 from profiles.ingest.trace import Category
 
 # Idle time that something earlier on the host is to blame for.

@@ -89,7 +89,7 @@ def _findings(account: Account) -> list[Finding]:
     """One per cause with something to win, and the lead."""
     joined = account.host_bound.groups if account.host_bound else ()
     others = [each for each in account.groups if each is not account.lead and each not in joined]
-    worth = [each for each in others if 100 * (each.recoverable_ns or 0) >= LEAST_PCT * account.wall_ns]
+    worth = [each for each in others if 100 * each.gain_ns >= LEAST_PCT * account.wall_ns]
     lead = [_finding(account, account.lead, lead_text(account), True)] if account.lead else []
     return lead + sorted((_finding(account, each, group_text(account, each), False) for each in worth),
                          key=lambda each: -(each.worth_ns or 0))
@@ -97,7 +97,7 @@ def _findings(account: Account) -> list[Finding]:
 
 def _finding(account: Account, group: Group, title: str, leads: bool) -> Finding:
     wall_ns, bound = max(1, account.wall_ns), account.host_bound if leads else None
-    won_pct = 100 * (group.recoverable_ns or 0) / wall_ns
+    won_pct = 100 * group.gain_ns / wall_ns
     severity = "high" if won_pct >= HIGH_PCT else "medium" if won_pct >= MEDIUM_PCT else "info"
     numbers: dict[str, Any] = {"time_ns": group.wall_ns, "share_pct": 100 * group.wall_ns / wall_ns, "wall_ns": account.wall_ns,
                                **({"leads": 1} if leads else {}), **({"graph_ns": bound.graph_ns} if bound else {})}

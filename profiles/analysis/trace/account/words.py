@@ -63,7 +63,7 @@ def lead_text(account: Account) -> str:
     if bound is None or lead is None:
         return group_text(account, lead) if lead else ""
     wall_ns = max(1, account.wall_ns)
-    parts = ", ".join(f"{_UNFED[each.cause]} {pct_text(100 * (each.recoverable_ns or 0) / wall_ns)}" for each in bound.groups)
+    parts = ", ".join(f"{_UNFED[each.cause]} {pct_text(100 * each.gain_ns / wall_ns)}" for each in bound.groups)
     step = f", {time_text(bound.idle_ns / account.steps)} a step" if account.steps > 1 else ""
     is_kernel = CAUSES[lead.cause].side == "busy"
     at = f", most of it {'before' if is_kernel else 'in'} `{_name(lead)}`" if lead.where else ""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.sentences import pct_of
 from profiles.analysis.trace.communication.collectives import Collectives, Kind, bus_factor
 from profiles.analysis.trace.communication.meetings import Meetings
 from profiles.analysis.trace.communication.stragglers import LateRank, Waits
@@ -120,7 +121,7 @@ class RankRow:
     @property
     def hidden_pct(self) -> float:
         """Holistic Trace Analysis' communication/computation overlap."""
-        return 100 * (self.busy_ns - self.exposed_ns) / self.busy_ns if self.busy_ns else 0.0
+        return pct_of(self.busy_ns - self.exposed_ns, self.busy_ns)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"hidden_pct": self.hidden_pct}

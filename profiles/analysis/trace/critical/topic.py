@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.frame import Frame, once_a_frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
 from profiles.analysis.core.unlaunched import why_no_calls
@@ -34,24 +34,16 @@ class NamedPath:
     step_ns: float | None = None            # of a step: how long it takes, the mean of its ranks
 
 
-def links_of(frame: Frame) -> Links:
-    """Made once per frame."""
-    links: Links | None = frame.__dict__.get("_links")
-    if links is None:
-        links = frame.__dict__["_links"] = Links(frame)
-    return links
+links_of = once_a_frame(Links)
 
 
+@once_a_frame
 def paths(frame: Frame) -> list[NamedPath]:
     """Return the path of every rank's whole run, then of every step.
 
     The first MOST_STEPS. Empty without linked GPU work.
     """
-    paths: list[NamedPath] | None = frame.__dict__.get("_paths")
-    if paths is None:
-        paths = frame.__dict__["_paths"] = [*_whole_paths(frame),
-                                            *_step_paths(frame)] if frame.work.size and (frame.call[frame.work] >= 0).any() else []
-    return paths
+    return [*_whole_paths(frame), *_step_paths(frame)] if frame.work.size and (frame.call[frame.work] >= 0).any() else []
 
 
 def _whole_paths(frame: Frame) -> list[NamedPath]:

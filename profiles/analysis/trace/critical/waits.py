@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.columns import rows_by_value
-from profiles.analysis.core.correlate import match
+from profiles.analysis.core.columns import match, rows_by_value
 from profiles.analysis.core.frame import Frame, Ints, Rows
 from profiles.analysis.trace.launching.calls import codes_matching, is_wait, runtime_calls
 from profiles.analysis.trace.launching.order import NEVER, Order

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame, Ints, Rows, once_a_frame
 from profiles.analysis.trace.launching.graphs import in_graph
 from profiles.analysis.trace.launching.order import Groups, Order, group_values
 from profiles.ingest.naming.bands import BANDS
@@ -37,14 +37,12 @@ def codes_matching(frame: Frame, pattern: re.Pattern[str], rows: Rows) -> npt.ND
     return fits[place] if rows.size else np.empty(0, np.bool_)
 
 
+@once_a_frame
 def is_wait(frame: Frame) -> npt.NDArray[np.bool_]:
     """Return, for each row, whether it is a runtime call that waits for the GPU on purpose."""
-    mask: npt.NDArray[np.bool_] | None = frame.__dict__.get("_is_wait")
-    if mask is None:
-        rows = frame.of(Category.RUNTIME)
-        mask = np.zeros(frame.rows, np.bool_)
-        mask[rows[codes_matching(frame, WAIT, rows)]] = True
-        frame.__dict__["_is_wait"] = mask
+    rows = frame.of(Category.RUNTIME)
+    mask = np.zeros(frame.rows, np.bool_)
+    mask[rows[codes_matching(frame, WAIT, rows)]] = True
     return mask
 
 

@@ -8,11 +8,11 @@ import numpy.typing as npt
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.result import cut_to_fit
+from profiles.analysis.core.sentences import pct_of, share_pct
 from profiles.analysis.trace.launching.calls import Calls, ShortKernels
 from profiles.analysis.trace.launching.graphs import Graph
-from profiles.analysis.trace.launching.order import Order, group_values
+from profiles.analysis.trace.launching.order import FULL, LIMIT, Order, Queue, group_values
 from profiles.analysis.trace.launching.overlap import Copies, Run
-from profiles.analysis.trace.launching.queue import FULL, LIMIT, Queue
 from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 MOST = 200
@@ -50,8 +50,8 @@ def delay_table(order: Order, leads: Bools) -> SummaryTable:
 
 def stream_table(order: Order, queues: list[Queue]) -> SummaryTable:
     rows: list[list[Cell]] = [[order.track_text(each.track), each.launches, round(each.mean, 2), each.most, each.blocked_ns,
-             100.0 * each.blocked_ns / each.window_ns if each.window_ns else 0.0,
-             100.0 * each.empty_ns / each.window_ns if each.window_ns else 0.0] for each in queues[:MOST]]
+             pct_of(each.blocked_ns, each.window_ns),
+             pct_of(each.empty_ns, each.window_ns)] for each in queues[:MOST]]
     return SummaryTable("Queues", summary_columns("stream: text | launches: count | mean depth | deepest: count | "
                                                   "at the limit: ns | share at the limit: pct | share empty: pct"), rows,
         f"Launches asked for and not started. A stream takes about {LIMIT:,}; then calls block (from {FULL:,} on it counts as "
@@ -109,7 +109,7 @@ def graph_table(frame: Frame, graphs: list[Graph]) -> SummaryTable:
                                                        "time from first to last node: ns | per replay: ns | busy: pct | "
                                                        "summed kernel time: ns | launch calls: ns | where: slice"),
         [[graph.label, graph.replays, graph.node_count, graph.wall_ns, graph.wall_ns / graph.replays,
-          100.0 * graph.busy_ns / graph.wall_ns if graph.wall_ns else None, graph.work_ns, graph.call_ns,
+          share_pct(graph.busy_ns, graph.wall_ns), graph.work_ns, graph.call_ns,
           int(frame["id"][graph.example])]
          for graph in graphs],
         "Launches of the same nodes are replays of one graph. Summed kernel time above the time from first to last node: branches "
@@ -120,7 +120,7 @@ def graph_table(frame: Frame, graphs: list[Graph]) -> SummaryTable:
 def node_table(frame: Frame, graphs: list[Graph]) -> SummaryTable:
     rows = [[graph.label, place, frame.names[node.name], node.node_id or None, node.count, node.total_ns,
              node.total_ns / node.count,
-             100.0 * node.total_ns / graph.work_ns if graph.work_ns else None, int(frame["id"][node.example])]
+             share_pct(node.total_ns, graph.work_ns), int(frame["id"][node.example])]
             for graph in graphs for place, node in enumerate(graph.nodes, 1)]
     return SummaryTable("Nodes of the graphs",
         summary_columns("graph: text | place: count | kernel: kernel | node in the file: text | runs: count | total: ns | "

@@ -11,14 +11,13 @@ import numpy.typing as npt
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
-from profiles.analysis.core.sentences import pct_text, plural, time_text
+from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text
 from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.launching import tables
 from profiles.analysis.trace.launching.calls import GAP_NS, SHORT_NS, Calls, ShortKernels, runtime_calls, short_kernels
 from profiles.analysis.trace.launching.graphs import graphs, in_graph
-from profiles.analysis.trace.launching.order import Order, group_values, order_of
+from profiles.analysis.trace.launching.order import DRAWN, FULL, LIMIT, Order, Queue, group_values, order_of, queue_points, queues
 from profiles.analysis.trace.launching.overlap import Copies, Run, copies, serial_runs
-from profiles.analysis.trace.launching.queue import DRAWN, FULL, LIMIT, Queue, queue_points, queues
 from profiles.analysis.trace.plausibility.launches import count_launch_calls
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Cell, SummaryTable, summary_columns
@@ -55,7 +54,7 @@ class Brief:
 
     @property
     def share_pct(self) -> float:
-        return 100.0 * self.total_ns / self.kernel_ns if self.kernel_ns else 0.0
+        return pct_of(self.total_ns, self.kernel_ns)
 
 
 def brief_kernels(order: Order) -> Brief:

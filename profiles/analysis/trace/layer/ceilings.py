@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.roof import MEMORY, roof_side
+from profiles.analysis.core.gpus import MEMORY, roof_side
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, launch_work, precision_of
 from profiles.analysis.trace.layer.work import PRODUCTS

@@ -10,15 +10,14 @@ import numpy as np
 from profiles.analysis.core.frame import Frame, Rows
 from profiles.analysis.core.intervals import union
 from profiles.analysis.core.result import Finding, Result
-from profiles.analysis.core.sentences import capital, pct_text, plural, si_text, time_text
+from profiles.analysis.core.sentences import capital, pct_of, pct_text, plural, si_text, time_text
 from profiles.analysis.trace.communication.collectives import device_labels
 from profiles.analysis.trace.memory import tables
 from profiles.analysis.trace.memory.categories import CATEGORIES, allocations_of, by_category, of_counter
 from profiles.analysis.trace.memory.events import Counter, counters_of, device_memories
-from profiles.analysis.trace.memory.facts import Device, MemoryFacts
 from profiles.analysis.trace.memory.peak import copies_of, groups
 from profiles.analysis.trace.memory.phases import OPTIMIZER, Phases
-from profiles.analysis.trace.memory.tables import fragmentation_pct
+from profiles.analysis.trace.memory.tables import Device, MemoryFacts, fragmentation_pct
 from profiles.ingest.trace import Category
 
 # What the topic "memory" advises. Thresholds stand here as data and on the page.
@@ -85,7 +84,7 @@ def _find_fragmentation(facts: MemoryFacts) -> list[Finding]:
     out = []
     for each in facts.state:
         stuck, reserved = each.get("stuck_bytes", 0), each.get("reserved_bytes", 0)
-        share = 100 * stuck / reserved if reserved else 0.0
+        share = pct_of(stuck, reserved)
         if share >= LIMITS["stuck_pct"] and stuck >= LIMITS["unused_bytes"]:
             out.append(Finding(
                 "memory_fragmented", "medium",

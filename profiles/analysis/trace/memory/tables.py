@@ -2,13 +2,63 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.sentences import share_pct
 from profiles.analysis.trace.memory import peak
-from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS
-from profiles.analysis.trace.memory.facts import Device, MemoryFacts
-from profiles.analysis.trace.memory.phases import NAMES
+from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS, Allocations
+from profiles.analysis.trace.memory.events import Counter, DeviceMemory
+from profiles.analysis.trace.memory.peak import Copies, Group, alive_at, before_bytes
+from profiles.analysis.trace.memory.phases import NAMES, Phases
 from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+
+# What the topic "memory" knows, before anything is said of it.
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU, or the host's memory, with events."""
+
+    held: DeviceMemory
+    label: str
+    made: Allocations | None     # None: addresses are not known
+    groups: list[Group]
+    phases: Phases
+    capacity_bytes: int | None
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.held.level[self.held.peak])
+
+    def parts(self) -> dict[str, int]:
+        """Return the bytes at the peak by category, in the order of CATEGORIES.
+
+        They add up to the peak.
+        """
+        if self.made is None:
+            return {"unknown": self.peak_bytes}
+        alive = alive_at(self.held, self.held.peak)
+        size = np.bincount(self.made.category[alive], weights=self.held.bytes[alive], minlength=len(KEYS)).astype(np.int64)
+        size[KEYS.index("before")] = before_bytes(self.held)
+        return {key: int(size[number]) for number, key in enumerate(KEYS) if size[number]}
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    frame: Frame
+    devices: list[Device]        # GPUs first
+    counters: list[Counter]
+    copies: list[Copies]
+    state: list[dict[str, Any]]  # of a snapshot: the allocator's state at its end
+    calls: dict[str, tuple[int, int]]        # cudaMalloc, cudaFree, …: count, ns
+    calls_covered_ns: int        # time in which a thread is in such a call
+    failures: int                # out of memory
+    wall_ns: int
+
 
 MOST, LARGEST, SITES = 100, 50, 100
 _PHASES = {"none": None, **{name: name for name in NAMES[1:]}}
@@ -43,7 +93,7 @@ def device_table(facts: MemoryFacts) -> SummaryTable:
             each.label, each.peak_bytes, int(held.time_ns[held.peak]), held.baseline if held.baseline_known else None,
             int(held.level[-1]), int(most) if most else None, unused := unused_at_peak(each),
             100 * unused / reserved if reserved and unused is not None else None,
-            100 * (most or each.peak_bytes) / each.capacity_bytes if each.capacity_bytes else None,
+            share_pct(most or each.peak_bytes, each.capacity_bytes),
             int(np.count_nonzero(held.change > 0)), int(held.change[held.change > 0].sum())])
     told = {each.held.device for each in facts.devices}
     for counter in facts.counters:
@@ -160,7 +210,7 @@ def copy_table(facts: MemoryFacts) -> SummaryTable:
                               "Longest: slice")
     ids = facts.frame["id"]
     rows: list[list[Cell]] = [[
-        each.name[:300], each.count, each.bytes, each.total_ns, 100 * each.covered_ns / facts.wall_ns if facts.wall_ns else None,
+        each.name[:300], each.count, each.bytes, each.total_ns, share_pct(each.covered_ns, facts.wall_ns),
         each.bytes_s, int(ids[each.longest])] for each in facts.copies]
     return SummaryTable("Copies and sets", columns, rows, "The rate is bytes over the time of those copies whose size is stated.")
 

@@ -18,8 +18,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.launching.order import order_of
-from profiles.analysis.trace.needed.avoidable import Avoidable, Kind
-from profiles.analysis.trace.needed.facts import Facts, facts_of
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Kind, facts_of
 from profiles.analysis.trace.needed.table import KINDS
 from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.tiling import DeviceWork, devices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiles.analysis.trace.needed.avoidable import Kind
+from profiles.analysis.trace.needed.facts import Kind
 from profiles.analysis.trace.needed.kinds import (
     again,
     attention,

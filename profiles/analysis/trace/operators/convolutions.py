@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from profiles.analysis.core.gain import gpus_of
+from profiles.analysis.core.intervals import gpus_of
 from profiles.analysis.core.result import Finding
-from profiles.analysis.core.sentences import pct_text, time_text
-from profiles.analysis.kernel.advising.convolutions import Convolution, convolution_of
+from profiles.analysis.core.sentences import pct_text, share_pct, time_text
+from profiles.analysis.kernel.advising.tensor_products import Convolution, convolution_of
 from profiles.analysis.trace.operators.grouping import (
     ROWS,
     Groups,
@@ -20,7 +20,6 @@ from profiles.analysis.trace.operators.grouping import (
     kernel_of,
     name_of,
     rest_rows,
-    share,
     slice_of,
 )
 from profiles.analysis.trace.operators.tensor_cores import least_ns
@@ -60,7 +59,7 @@ def convolution_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable |
         total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
         found, problem = _convolution(owned, kernel), owned.problem(int(longest[at]))
         rows.append([kernel_of(owned, kernel), found.algorithm, _ON[found.on_tensor_cores], name_of(owned, name),
-                     (problem.text or None) if problem else None, launches, total, share(total, owned.total_ns),
+                     (problem.text or None) if problem else None, launches, total, share_pct(total, owned.total_ns),
                      reached_pct(owned, int(longest[at]), total, launches), slice_of(owned, int(longest[at]))])
     rows += rest_rows(groups, columns, 5, 6, owned.total_ns)
     return SummaryTable("Convolutions by algorithm", columns, rows,

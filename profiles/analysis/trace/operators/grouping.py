@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.sentences import share_pct
 from profiles.analysis.trace.operators.matmuls import Problem, kind_of, problem_of
 from profiles.analysis.trace.operators.tensor_cores import alignment_of, on_tensor_cores
 from profiles.analysis.trace.operators.tree import canonical, readable
@@ -175,10 +176,6 @@ def sum_by(index: Ints, values: Ints, size: int) -> Ints:
     return out
 
 
-def share(value: int | float, of: int | float) -> float | None:
-    return 100 * float(value) / float(of) if of else None
-
-
 def name_of(owned: OwnedWork, code: int) -> str:
     return clip_name(readable(owned.frame.names[code]), TEXT_CHARS) if code >= 0 else f"(launched outside any {owned.kind})"
 
@@ -200,5 +197,5 @@ def rest_rows(groups: Groups, columns: list[SummaryColumn], launches_at: int, ns
     row: list[Cell] = [None] * len(columns)
     row[0] = f"(the other {left.size:,})"
     row[launches_at], row[ns_at] = int(groups.launches[left].sum()), int(groups.ns[left].sum())
-    row[ns_at + 1] = share(int(groups.ns[left].sum()), total_ns)
+    row[ns_at + 1] = share_pct(int(groups.ns[left].sum()), total_ns)
     return [row]

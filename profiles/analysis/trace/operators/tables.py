@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.frame import Ints
-from profiles.analysis.core.sentences import plural
+from profiles.analysis.core.sentences import plural, share_pct
 from profiles.analysis.trace.operators.grouping import (
     ROWS,
     TEXT_CHARS,
@@ -19,7 +19,6 @@ from profiles.analysis.trace.operators.grouping import (
     kernel_of,
     name_of,
     rest_rows,
-    share,
     slice_of,
     sum_by,
 )
@@ -44,8 +43,8 @@ def operator_table(owned: OwnedWork) -> SummaryTable:
         total, many, multiply = int(groups.ns[at]), int(calls[at]), int(yes[at] + no[at] + unknown[at])
         per_call = total / many if many else None
         rows.append([name_of(owned, int(groups.keys[at][0])), many or None, int(groups.launches[at]), total,
-                     share(total, owned.total_ns), per_call,
-                     share(int(yes[at]), multiply) if multiply > int(unknown[at]) else None,
+                     share_pct(total, owned.total_ns), per_call,
+                     share_pct(int(yes[at]), multiply) if multiply > int(unknown[at]) else None,
                      kernel_of(owned, int(main[at])), slice_of(owned, int(longest[at]))])
     rows += rest_rows(groups, columns, 2, 3, owned.total_ns)
     return SummaryTable(f"{owned.kind.capitalize()}s", columns, rows, _NOTE)
@@ -74,7 +73,7 @@ def shape_table(owned: OwnedWork) -> SummaryTable | None:
         shapes, types = _inputs(owned, first)
         product, rate, of_peak = _rate(owned, first, per_call)
         rows.append([name_of(owned, int(groups.keys[at][0])), shapes, types, many or None, int(groups.launches[at]), total,
-                     share(total, owned.total_ns), per_call, product, rate, of_peak, kernel_of(owned, int(main[at])),
+                     share_pct(total, owned.total_ns), per_call, product, rate, of_peak, kernel_of(owned, int(main[at])),
                      slice_of(owned, first)])
     rows += rest_rows(groups, columns, 4, 5, owned.total_ns)
     if not any(row[1] for row in rows):
@@ -114,7 +113,7 @@ def _rate(owned: OwnedWork, at: int, per_call_ns: float | None) -> tuple[str | N
     flop_s = 1e9 * problem.flop / per_call_ns if problem.flop and per_call_ns else None
     _, gpu = owned.device(at)
     peak = peak_of(problem, gpu) if gpu else None
-    return problem.text or None, flop_s, share(flop_s, peak) if flop_s and peak else None
+    return problem.text or None, flop_s, share_pct(flop_s, peak) if flop_s and peak else None
 
 
 def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[np.bool_]) -> SummaryTable:
@@ -131,12 +130,13 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[
         names = [readable(owned.frame.names[int(tree.name[each])]).removeprefix("nn.Module: ") for each in tree.path(node)]
         total = int(tree.total_ns[node])
         around = " / ".join(names[:-1])[-TEXT_CHARS:] or None
-        rows.append([clip_name(names[-1], TEXT_CHARS), around, total, share(total, owned.total_ns), int(split["f"][node]),
+        rows.append([clip_name(names[-1], TEXT_CHARS), around, total, share_pct(total, owned.total_ns), int(split["f"][node]),
                      int(split["b"][node]), int(tree.own_ns[node]), int(tree.count[node])])
     outside = int(owned.ns[tree.leaf < 0].sum())
     if outside:
         free = tree.leaf < 0
-        rows.append([f"(outside any {what})", None, outside, share(outside, owned.total_ns), int(owned.ns[free & ~backward].sum()),
+        rows.append([f"(outside any {what})", None, outside, share_pct(outside, owned.total_ns),
+                     int(owned.ns[free & ~backward].sum()),
                      int(owned.ns[free & backward].sum()), outside, int(free.sum())])
     if what == "module":
         note = ("Time of the GPU work launched within each module, those inside it included. Backward work counts where "
@@ -171,7 +171,7 @@ def stack_table(owned: OwnedWork, tree: Tree) -> SummaryTable:
         node, total = int(groups.keys[at][1]), int(groups.ns[at])
         names = [readable(owned.frame.names[int(tree.name[each])]) for each in tree.path(node)] if node >= 0 else []
         rows.append([kernel_of(owned, int(groups.keys[at][0])), stack_text(names) or None, int(groups.launches[at]), total,
-                     share(total, owned.total_ns), slice_of(owned, int(longest[at]))])
+                     share_pct(total, owned.total_ns), slice_of(owned, int(longest[at]))])
     rows += rest_rows(groups, columns, 2, 3, owned.total_ns)
     has_python = bool((owned.frame["category"] == Category.PYTHON).any())
     return SummaryTable("Call stack to kernel", columns, rows, "Innermost first." + (

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame, Ints
-from profiles.analysis.core.gain import gpus_of, mean_covered_ns
+from profiles.analysis.core.intervals import gpus_of, mean_covered_ns
 from profiles.analysis.core.result import Finding, Result
-from profiles.analysis.core.sentences import capital, pct_text, plural, time_text
+from profiles.analysis.core.sentences import capital, pct_text, plural, share_pct, time_text
 from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.operators.convolutions import convolution_findings, convolution_groups, convolution_table
 from profiles.analysis.trace.operators.grouping import (
@@ -27,7 +27,6 @@ from profiles.analysis.trace.operators.grouping import (
     name_of,
     owned_work,
     rest_rows,
-    share,
     slice_of,
 )
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
@@ -62,7 +61,8 @@ def tensor_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable | None
         total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
         case = missed_product(owned, int(longest[at]), total, launches)
         rows.append([kernel_of(owned, kernel), name_of(owned, name), case["product"], case["dtype"], launches, total,
-                     share(total, owned.total_ns), case["why"], case["fix"], case["worth_ns"], slice_of(owned, int(longest[at]))])
+                     share_pct(total, owned.total_ns), case["why"], case["fix"], case["worth_ns"],
+                     slice_of(owned, int(longest[at]))])
     rows += rest_rows(groups, columns, 4, 5, owned.total_ns)
     return SummaryTable("Could tensor cores do it?", columns, rows, _NOTE)
 
@@ -181,6 +181,7 @@ def _copies(owned: OwnedWork) -> list[Finding]:
 # Self is total less the operators directly within it; runtime calls (cudaLaunchKernel) within it are its own work and stay in, as
 # in `torch.profiler`'s "Self CPU" without runtime events. Sums over threads are time of threads, not of the wall clock.
 
+
 def self_times(frame: Frame) -> tuple[Ints, Ints, Ints]:
     """Return (rows of the operators, self time of each in ns, whether a call of its own name is around it: 0 or 1)."""
     rows = frame.of(Category.CPU_OP)
@@ -222,7 +223,8 @@ def self_time_table(owned: OwnedWork) -> SummaryTable | None:
     whole = int(self_ns.sum())
     order = np.argsort(-self_ns, kind="stable")
     cells: list[list[Cell]] = [
-        [clip_name(readable(frame.names[int(codes[i])]), TEXT_CHARS), int(calls[i]), int(self_ns[i]), share(int(self_ns[i]), whole),
+        [clip_name(readable(frame.names[int(codes[i])]), TEXT_CHARS), int(calls[i]), int(self_ns[i]),
+         share_pct(int(self_ns[i]), whole),
          float(self_ns[i] / calls[i]), int(total_ns[i]), int(gpu_ns[i])] for i in order[:ROWS].tolist()]
     columns = summary_columns("Operator: text | Calls: count | Self CPU: ns | Share: pct | Self per call: ns | Total CPU: ns | "
                               "GPU time launched: ns")

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.correlate import match
+from profiles.analysis.core.columns import match
 from profiles.analysis.core.digest import Digest
 from profiles.analysis.core.frame import Frame
 from profiles.ingest.trace import KERNELS, Category, Doubt, Trace

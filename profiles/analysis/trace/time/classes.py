@@ -16,6 +16,7 @@ import numpy.typing as npt
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, Rows
 from profiles.analysis.core.intervals import Intervals
+from profiles.analysis.core.sentences import pct_of
 from profiles.analysis.trace.time.idle import CAUSES, Idle
 from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS, regimes
 from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, in_turn, tiling
@@ -117,10 +118,10 @@ class Verdict:
 
     def pct(self, name: str) -> float:
         """Return the share of a class."""
-        return 100 * self.classes[name] / self.total_ns if self.total_ns else 0.0
+        return pct_of(self.classes[name], self.total_ns)
 
     def part_pct(self, name: str) -> float:
-        return 100 * self.parts[name] / self.total_ns if self.total_ns else 0.0
+        return pct_of(self.parts[name], self.total_ns)
 
 
 def verdict(parts: Mapping[str, int]) -> Verdict:

@@ -15,10 +15,9 @@ from profiles.analysis.trace.time.classes import PARTS, Kernels, KernelTime, Ver
 from profiles.analysis.trace.time.idle import Idle, host_rows, idle_of
 from profiles.analysis.trace.time.phases import ORDER, Phases
 from profiles.analysis.trace.time.ranges import RangeTime, range_times
-from profiles.analysis.trace.time.steps import KernelSteps, Span, Steps, kernel_steps, steps_of
+from profiles.analysis.trace.time.steps import KernelSteps, Span, Steps, StepVerdict, kernel_steps, steps_of
+from profiles.analysis.trace.time.steps import judge_steps as counted
 from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, devices
-from profiles.analysis.trace.time.warmup import StepVerdict
-from profiles.analysis.trace.time.warmup import judge_steps as counted
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
+from profiles.analysis.core.sentences import share_pct
 from profiles.analysis.trace.time import sentences, tiling
 from profiles.analysis.trace.time.activity import innermost, largest_activities
 from profiles.analysis.trace.time.classes import KERNEL_PARTS, PARTS, Verdict, verdict
@@ -15,8 +16,8 @@ from profiles.analysis.trace.time.facts import DeviceTime, StepTime, TimeFacts
 from profiles.analysis.trace.time.idle import CAUSES
 from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS, kind_of
 from profiles.analysis.trace.time.phases import LABELS
+from profiles.analysis.trace.time.steps import COMPILED_PCT, SLOWER
 from profiles.analysis.trace.time.tiling import PARTS as WORK
-from profiles.analysis.trace.time.warmup import COMPILED_PCT, SLOWER
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import SummaryColumn, SummaryTable, summary_columns
 
@@ -230,7 +231,7 @@ def phase_table(facts: TimeFacts) -> SummaryTable:
 def range_table(facts: TimeFacts) -> SummaryTable:
     gpu_ns = int(facts.frame["dur_ns"][facts.frame.work].sum())
     rows: list[Row] = [[each.name[:NAME_CHARS], each.longest_id, each.ranges, each.gpu_ns,
-                        100 * each.gpu_ns / gpu_ns if gpu_ns else None, each.projected_ns, each.launches, each.host_ns]
+                        share_pct(each.gpu_ns, gpu_ns), each.projected_ns, each.launches, each.host_ns]
                        for each in facts.ranges]
     columns = summary_columns("range: text | longest: slice | ranges: count | GPU time: ns | share of GPU work: pct | "
                               "projected: ns | launches: count | on the CPU: ns")
@@ -245,7 +246,7 @@ def kernel_table(facts: TimeFacts) -> SummaryTable:
     for each in facts.kernels[:MOST_KERNELS]:
         kind, by_name = kind_of(each.name)
         rows.append([short_name(each.name), kind, each.regime, "name" if by_name == each.regime else "shapes of its operator",
-                     each.launches, each.ns, 100 * each.ns / everything if everything else None, each.small_ns])
+                     each.launches, each.ns, share_pct(each.ns, everything), each.small_ns])
     columns = summary_columns("kernel: text | what it is: text | limited by: text | told from: text | launches: count | "
                               "time: ns | share of kernels: pct | in launches under 10 µs: ns")
     note = ("A trace has no counters: this is inferred from names, and for matrix products with recorded shapes from FLOP per byte "

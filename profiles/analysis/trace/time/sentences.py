@@ -78,7 +78,7 @@ def _find_data(facts: TimeFacts) -> Iterator[Finding]:
         yield Finding(
             "data_loading", "high" if pct >= 2 * DATA_PCT else "medium", group_text(account, group), CAUSES[group.cause].advice,
             {"data_loading_ns": group.wall_ns, "of_ns": account.wall_ns, "data_loading_pct": pct},
-            worth_ns=float(group.recoverable_ns or 0))
+            worth_ns=float(group.gain_ns))
 
 
 def _find_transfers(facts: TimeFacts) -> Iterator[Finding]:

@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from profiles.analysis.core.sentences import si_text
-from profiles.analysis.trace.needed.avoidable import Avoidable, element_bytes, sizes_of
-from profiles.analysis.trace.needed.facts import Facts, steps_of_names
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, element_bytes, sizes_of, steps_of_names
 
 # The forward pass computed again within the backward pass: activation checkpoints.
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.launches import precision_of
-from profiles.analysis.trace.needed.avoidable import Avoidable, element_bytes, floor_ns, sizes_of, times
-from profiles.analysis.trace.needed.facts import Facts, Item, steps_of_names
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, element_bytes, floor_ns, sizes_of, steps_of_names, times
 from profiles.ingest.trace import Category
 
 # Attention's scores written to memory: two products with a softmax between them, in place of one fused kernel.

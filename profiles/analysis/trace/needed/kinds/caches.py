@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from profiles.analysis.trace.layer.arguments import Shape
-from profiles.analysis.trace.needed.avoidable import Avoidable, times
-from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, times
 
 LEAST_RATIO = 8                     # of what is there to what is added
 FEWEST = 4

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from profiles.analysis.trace.needed.avoidable import Avoidable
-from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item
 
 _SLOW = ("_slow_conv2d_forward", "_slow_conv2d_backward", "slow_conv3d", "slow_conv3d_forward", "slow_conv_dilated2d",
          "slow_conv_dilated3d", "slow_conv_transpose2d", "slow_conv_transpose3d", "thnn_conv2d", "thnn_conv2d_forward")

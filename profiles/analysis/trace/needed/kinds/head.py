@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiles.analysis.trace.layer.arguments import Call
-from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
-from profiles.analysis.trace.needed.facts import Facts
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, sizes_of
 from profiles.ingest.trace import Category
 
 LEAST_COLUMNS = 8_000               # of a product that makes logits: vocabularies are larger than layers

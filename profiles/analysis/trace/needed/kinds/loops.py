@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.layer.arguments import Call
-from profiles.analysis.trace.needed.avoidable import Avoidable, between, element_bytes, sizes_of
-from profiles.analysis.trace.needed.facts import Facts
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, between, element_bytes, sizes_of
 from profiles.ingest.trace import Category
 
 FEWEST_STEPS, FEWEST_HEADS, FEWEST_ELEMENTS = 8, 4, 32

@@ -7,8 +7,7 @@ from math import prod
 
 import numpy as np
 
-from profiles.analysis.trace.needed.avoidable import Avoidable
-from profiles.analysis.trace.needed.facts import Facts
+from profiles.analysis.trace.needed.facts import Avoidable, Facts
 
 PASS_ROLES = ("elementwise", "copy", "reduction", "cat", "norm", "fill")
 FEWEST = 2                          # launches of a chain

@@ -8,8 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.trace.needed.avoidable import Avoidable, between, sizes_of
-from profiles.analysis.trace.needed.facts import Facts
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, between, sizes_of
 
 FEWEST = 8                          # pieces that make a loop
 MOST_APART = 40                     # launches between the products of a piece and of the next

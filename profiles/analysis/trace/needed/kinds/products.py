@@ -9,8 +9,7 @@ from math import prod
 import numpy as np
 
 from profiles.analysis.trace.layer.launches import precision_of
-from profiles.analysis.trace.needed.avoidable import ROOF_SHARES, Avoidable, element_bytes, floor_ns, sizes_of, times
-from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.facts import ROOF_SHARES, Avoidable, Facts, Item, element_bytes, floor_ns, sizes_of, times
 
 # 16-bit products whose weights have sizes that tensor cores cannot take as they lie.
 

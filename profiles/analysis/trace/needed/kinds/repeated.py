@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
 
-from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of, times
-from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, sizes_of, times
 
 LOOKED_AHEAD = 14                   # launches between the copy and its attention
 LEAST_SHARE = 0.1                   # of the attention's time, of copies without shapes

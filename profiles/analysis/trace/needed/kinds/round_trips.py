@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from profiles.analysis.trace.needed.avoidable import Avoidable
-from profiles.analysis.trace.needed.facts import Facts
+from profiles.analysis.trace.needed.facts import Avoidable, Facts
 from profiles.ingest.trace import MISSING, Category
 
 LEAST_BYTES = 1 << 16               # smaller ones are results and flags

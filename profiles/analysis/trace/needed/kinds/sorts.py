@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiles.analysis.trace.needed.avoidable import Avoidable
-from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item
 
 LEAST_ROW = 4_096                   # elements that are sorted together
 BEHIND = 3                          # launches after a sort that read its result, if any does

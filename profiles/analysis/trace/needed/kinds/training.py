@@ -8,8 +8,7 @@ from math import prod
 
 import numpy as np
 
-from profiles.analysis.trace.needed.avoidable import Avoidable
-from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item
 
 # Parameters updated, clipped or zeroed tensor by tensor, in several passes over memory each.
 

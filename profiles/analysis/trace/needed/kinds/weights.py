@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiles.analysis.trace.needed.avoidable import Avoidable, sizes_of
-from profiles.analysis.trace.needed.facts import Facts, Item
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, sizes_of
 
 LOOKED_AHEAD = 6                    # launches between the weight and its product
 FEWEST = 2
