@@ -12,7 +12,8 @@ from profiles.base.refused import Refused
 from tuner.bring import process, spaces
 from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.found import found_of, read_recorded
-from tuner.bring.cuda_check import check_sources, read_sources
+from tuner.bring.cuda import found
+from tuner.bring.cuda_check import SUFFIXES, check_sources, read_sources
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.references import NOT_INDEPENDENT, PROPOSED
 from tuner.bring.report import Found, Problem
@@ -39,6 +40,8 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     Raises Refused for a file that is none of Python's, holds no kernel, or not the one named.
     """
     shape = shape or {}
+    if call and compiles and path.suffix in SUFFIXES:
+        return found.check_call(path, name, call, dtype, say, keep)
     if (sources := read_sources(path)) is not None:
         return check_sources(path, sources, name, shape, dtype, run, say, compiles)
     kernels = read_file(path)

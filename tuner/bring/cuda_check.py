@@ -48,7 +48,7 @@ def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: M
             each.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
                                          missing=True))
     if compiles:
-        _compile(found, jobs, say)
+        compile_jobs(found, jobs, say)
     return found
 
 
@@ -166,7 +166,8 @@ def expression_of(source: CudaSource, config: Mapping[str, Any], c_type: str) ->
     return function.qualified + (f"<{', '.join(given)}>" if given else "")
 
 
-def _compile(found: Sequence[Found], jobs: list[dict[str, Any]], say: Callable[[int, int], None]) -> None:
+def compile_jobs(found: Sequence[Found], jobs: list[dict[str, Any]], say: Callable[[int, int], None]) -> None:
+    """Compile samples of what is found, and put into it what came of them."""
     if not jobs:
         return
     if not has_compiler():

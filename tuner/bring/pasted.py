@@ -29,7 +29,9 @@ from tuner.bring.calls.proposals import propose_calls
 from tuner.bring.calls.received import read_record
 from tuner.bring.calls.understand import Recorded
 from tuner.bring.check import check_file, read_file
-from tuner.bring.cuda_check import read_sources
+from tuner.bring.cuda.found import drafts_of
+from tuner.bring.cuda.found import found_of as found_of_cuda
+from tuner.bring.cuda_check import SUFFIXES, read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.forked import bound_data
 from tuner.bring.report import Found
@@ -99,6 +101,8 @@ def called_adapters(path: Path, call: str, told: Any, root: Path | None = None) 
     root  where the files lie that came with the text: a kernel may stand in one of them
     """
     record, expression = read_record(told), read_call(call)
+    if path.suffix in SUFFIXES:
+        return _called_cuda(path, record, expression)
     adapters: list[dict[str, Any]] = []
     launches = [{**one, "file": str(_place_of(one["file"], path, root))} for one in record["launches"]]
     for each, kernel in read_recorded(path, {**record, "launches": launches}):
@@ -117,6 +121,19 @@ def called_adapters(path: Path, call: str, told: Any, root: Path | None = None) 
                          "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, found), "called": True,
                          "references": references, "configs": _listed(each.configs)})
     return adapters[:MOST_ADAPTERS]
+
+
+def _called_cuda(path: Path, record: dict[str, Any], call: CallExpression) -> list[dict[str, Any]]:
+    adapters: list[dict[str, Any]] = []
+    for each, source, draft in drafts_of(path, record, call)[:MOST_ADAPTERS]:
+        if isinstance(draft, Refused):
+            adapters.append({"kernel": each.name, "why": str(draft)})
+            continue
+        found, _ = found_of_cuda(each, source, record, 0)
+        adapters.append({"kernel": each.name, "file": ADAPTER.format(f"{path.stem}_{each.name}"[:80]), "text": draft.text,
+                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, found), "called": True,
+                         "references": {}, "configs": None})
+    return adapters
 
 
 def _place_of(told: str, path: Path, root: Path | None) -> Path:

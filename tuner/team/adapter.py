@@ -1,5 +1,5 @@
 """What packages of a team import: `from tuner.team.adapter import Dim, TritonOperator`. It lies in `tuner.tuning.team.adapter`."""
 
-from tuner.tuning.team.adapter import CudaKernel, CudaOperator, Dim, TritonOperator, cdiv
+from tuner.tuning.team.adapter import CudaKernel, CudaOperator, Dim, Struct, TritonOperator, cdiv, launch_default
 
-__all__ = ["CudaKernel", "CudaOperator", "Dim", "TritonOperator", "cdiv"]
+__all__ = ["CudaKernel", "CudaOperator", "Dim", "Struct", "TritonOperator", "cdiv", "launch_default"]

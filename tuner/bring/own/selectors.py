@@ -76,7 +76,7 @@ def why_not(check: KernelCheck, adapter: Mapping[str, Any]) -> str:
     """Return why an adapter of a check cannot be tuned as it stands; "" where it can."""
     if adapter.get("why"):
         return str(adapter["why"])
-    if check.file.endswith(".py") and not adapter.get("called"):
+    if (check.file.endswith(".py") or check.result.get("call")) and not adapter.get("called"):
         if check.result.get("call") and check.status in (KernelCheck.Status.WAITING, KernelCheck.Status.RUNNING):
             return "a worker makes the call first"
         return "the call was not recorded" if check.result.get("call") else "give one call of the file's function above"

@@ -14,6 +14,7 @@ from profiles.base.refused import Refused
 from tuner.bring.calls.drafts import draft_of_call
 from tuner.bring.calls.expression import is_expression
 from tuner.bring.check import check_file, read_file, with_real_configs
+from tuner.bring.cuda.found import draft_of_call as draft_of_cuda_call
 from tuner.bring.cuda_check import choose_source, read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.recorded import Call, read_calls
@@ -91,7 +92,9 @@ class Command(BaseCommand):
     def _init(self, path: Path, name: str, options: dict[str, Any]) -> None:
         target = Path(options["out"]) if options["out"] else path.with_name(ADAPTER.format(path.stem))
         sources = read_sources(path)
-        if sources is not None:
+        if sources is not None and is_expression(options["call"]):
+            draft, text = draft_of_cuda_call(path, name, options["call"], options["dtype"]), None
+        elif sources is not None:
             source = choose_source(sources, name, path)
             file, text = file_beside(source, path if options["out"] == "-" else target)
             draft = write_cuda_adapter(source, file)

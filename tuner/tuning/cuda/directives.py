@@ -25,6 +25,7 @@ KNOWN = {
     "CUDART_VERSION": "13000",
     "__x86_64__": "1",
     "__linux__": "1",
+    "WITH_CUDA": "1",  # of extensions that are built for CPUs as well
 }
 MAX_MACROS = 20_000
 MAX_BRANCHES = 400  # within each other

@@ -90,9 +90,44 @@ template <class T> struct OpMathType { using type = float; };
 template <> struct OpMathType<double> { using type = double; };
 template <class T> using opmath_type = typename OpMathType<T>::type;
 namespace native {}
-namespace cuda {}
+namespace cuda { template <class T, class U> __host__ __device__ constexpr T ATenCeilDiv(T a, U b) { return (a + b - 1) / b; } }
+template <class T, class U> __host__ __device__ constexpr T ceil_div(T a, U b) { return (a + b - 1) / b; }
 }
-namespace torch { using at::Half; using at::BFloat16; }
+namespace at {
+template <class T> struct DefaultPtrTraits { using PtrType = T *; };
+template <class T> struct RestrictPtrTraits { using PtrType = T *__restrict__; };
+template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t> struct TensorAccessor {
+  typename P<T>::PtrType data_; const I *sizes_; const I *strides_;
+  __device__ TensorAccessor(T *data, const I *sizes, const I *strides) : data_(data), sizes_(sizes), strides_(strides) {}
+  __device__ auto operator[](I at) const
+  { return TensorAccessor<T, N - 1, P, I>(data_ + strides_[0] * at, sizes_ + 1, strides_ + 1); }
+  __device__ I size(I at) const { return sizes_[at]; }
+  __device__ I stride(I at) const { return strides_[at]; }
+  __device__ T *data() const { return data_; }
+};
+template <class T, template <class> class P, class I> struct TensorAccessor<T, 1, P, I> {
+  typename P<T>::PtrType data_; const I *sizes_; const I *strides_;
+  __device__ TensorAccessor(T *data, const I *sizes, const I *strides) : data_(data), sizes_(sizes), strides_(strides) {}
+  __device__ T &operator[](I at) const { return data_[strides_[0] * at]; }
+  __device__ I size(I at) const { return sizes_[at]; }
+  __device__ I stride(I at) const { return strides_[at]; }
+  __device__ T *data() const { return data_; }
+};
+template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t> struct GenericPackedTensorAccessor {
+  typename P<T>::PtrType data_; I sizes_[N]; I strides_[N];
+  __device__ decltype(auto) operator[](I at) const { return TensorAccessor<T, N, P, I>(data_, sizes_, strides_)[at]; }
+  __device__ I size(I at) const { return sizes_[at]; }
+  __device__ I stride(I at) const { return strides_[at]; }
+  __device__ T *data() const { return data_; }
+};
+template <class T, size_t N, template <class> class P = DefaultPtrTraits>
+using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, P, int32_t>;
+template <class T, size_t N, template <class> class P = DefaultPtrTraits>
+using PackedTensorAccessor64 = GenericPackedTensorAccessor<T, N, P, int64_t>;
+template <class T, size_t N, template <class> class P = DefaultPtrTraits, class I = int64_t>
+using PackedTensorAccessor = GenericPackedTensorAccessor<T, N, P, I>;
+}
+namespace torch { using namespace at; }
 namespace at { template <class T> using numeric_limits = std::numeric_limits<T>; }
 template <class T> __device__ void gpuAtomicAdd(T *to, T by) { atomicAdd(to, by); }
 template <class T> __device__ void gpuAtomicAddNoReturn(T *to, T by) { atomicAdd(to, by); }
@@ -115,6 +150,7 @@ HEADERS = {
                           "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned int uint32_t;\n"
                           "typedef unsigned long long uint64_t;\n"
                           "#define __asm__ asm\n#define __volatile__ volatile\n"          # as GCC spells them
+                          "#ifndef WITH_CUDA\n#define WITH_CUDA 1\n#endif\n"        # of extensions that are built for CPUs as well
                           "#define INFINITY __int_as_float(0x7f800000)\n#define NAN __int_as_float(0x7fffffff)\n"
                           "#define M_PI 3.14159265358979323846\n#define M_PI_F 3.14159265f\n"
                           "#define M_SQRT2 1.41421356237309504880\n#define M_LOG2E 1.44269504088896340736\n",     # math.h

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from tuner.tuning.cuda.text import read_file
 from tuner.tuning.kernels import device as target
 from tuner.tuning.kernels.problem import Calls, Problem, check_elements, full_precision, generator_on, normal, torch_dtype
 from tuner.tuning.team import packages
-from tuner.tuning.team.adapter import CudaKernel, CudaOperator, TritonOperator
+from tuner.tuning.team.adapter import CudaKernel, CudaOperator, Struct, TritonOperator
 from tuner.tuning.trial import Config, config_key
 
 
@@ -82,12 +84,15 @@ class TeamInputs:
 STATIC_LIMIT_BYTES = 48 << 10       # of shared memory, above which a launch must ask (CUDA C++ Programming Guide, shared memory)
 
 
-class CudaProblem(TeamInputs):
-    """Raises ValueError for a function that the file lacks, and for arguments that are not the function's."""
+class Launches:
+    """Launches of an operator's function on `args`, compiled for a device's GPU.
 
-    def __init__(self, adapter: CudaOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
-        super().__init__(adapter, shape, dtype, device, seed)
+    Raises ValueError for a function that the file lacks, and for arguments that are not the function's.
+    """
+
+    def __init__(self, adapter: CudaOperator, args: Mapping[str, Any], dtype: str, device: torch.device) -> None:
         self.adapter: CudaOperator = adapter
+        self.args, self.device = dict(args), device
         kernel: CudaKernel = adapter.kernel
         self._dtype, self._file = dtype, Path(kernel.file)
         self._text, holds = read_file(self._file)
@@ -119,16 +124,15 @@ class CudaProblem(TeamInputs):
         binary.dynamic_smem_bytes = int(self.adapter.smem(meta)) if self.adapter.smem else 0
         return binary
 
-    def launch(self, config: Config) -> nvrtc.Binary:
-        self.put_back()
-        return self.start(config)
-
     def start(self, config: Config) -> nvrtc.Binary:
-        """Launch on arguments that were put back."""
+        """Launch on the arguments as they are."""
         from cuda import core as cuda_core
 
         binary, stream, launch, function, values = self._calls.of(config)
-        cuda_core.launch(stream, launch, function, *values)
+        if any(isinstance(value, Struct) for value in values):
+            _launch_packed(stream, launch, function, values, self.args)
+        else:
+            cuda_core.launch(stream, launch, function, *values)
         made: nvrtc.Binary = binary
         return made
 
@@ -152,15 +156,55 @@ class CudaProblem(TeamInputs):
         return binary, stream, launch, function, tuple(_value(each, self.args[each.name]) for each in self._arguments)
 
 
+class CudaProblem(TeamInputs, Launches):
+    """Raises ValueError as `Launches` does."""
+
+    def __init__(self, adapter: CudaOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
+        TeamInputs.__init__(self, adapter, shape, dtype, device, seed)
+        Launches.__init__(self, adapter, self.args, dtype, device)
+
+    def launch(self, config: Config) -> nvrtc.Binary:
+        self.put_back()
+        return self.start(config)
+
+
 def _value(argument: CudaArgument, value: Any) -> Any:
     """Return what cuda-core passes: an address as a whole number, a number in the width that the function's text names."""
     if isinstance(value, torch.Tensor):
         return value.data_ptr()
+    if isinstance(value, Struct):
+        return value
     if argument.scalar:
         return np.dtype(argument.scalar).type(value)
     if isinstance(value, bool | int | float):
         return np.float32(value) if isinstance(value, float) else np.int32(value)
     raise ValueError(f"{argument.name}: {type(value).__name__} cannot be passed to a kernel; tensors and numbers can")
+
+
+def _pack(values: Sequence[Any], args: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """Return the array of addresses that the driver takes for a launch with structs, and what must live as long."""
+    held = []
+    for value in values:
+        if isinstance(value, Struct):
+            content = b"".join(struct.pack("<Q", args[word].data_ptr()) if isinstance(word, str) else
+                               struct.pack("<I", int(word) & 0xFFFFFFFF) for word in value.words)
+        else:
+            content = struct.pack("<Q", value) if isinstance(value, int) else value.tobytes()
+        held.append(ctypes.create_string_buffer(content, len(content)))
+    return (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held)), held
+
+
+def _launch_packed(stream: Any, launch: Any, function: Any, values: Sequence[Any], args: Mapping[str, Any]) -> None:
+    """Launch a function that takes structs, which cuda-core does not pass. Raises RuntimeError."""
+    from cuda.bindings import driver
+
+    addresses, held = _pack(values, args)
+    grid, block = [*launch.grid, 1, 1][:3], [*launch.block, 1, 1][:3]
+    (status,) = driver.cuLaunchKernel(driver.CUfunction(int(function.handle)), *grid, *block, int(launch.shmem_size),
+                                      driver.CUstream(int(stream.handle)), ctypes.addressof(addresses), 0)
+    del held
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"the launch fails: {status.name}")
 
 
 def _allow_shared(function: Any, dynamic_bytes: int, device: int) -> None:

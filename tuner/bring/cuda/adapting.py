@@ -1,0 +1,131 @@
+"""The adapter of a recorded call of a CUDA C++ host function: a CudaOperator, as `calls.adapting` writes a TritonOperator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from profiles.base.refused import Refused
+from tuner.bring.calls.adapting import _SMS, _in_docstring, _mapping, _number, _tuple, _Writing
+from tuner.bring.calls.expression import CallExpression
+from tuner.bring.cuda.structs import held_names
+from tuner.bring.cuda.understand import RecordedCuda, threads_of
+from tuner.bring.cuda_source import CudaSource
+from tuner.bring.cuda_space import TYPES
+from tuner.bring.recorded import DTYPES
+from tuner.bring.references import NOT_INDEPENDENT
+from tuner.bring.write import Draft
+
+
+def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any]) -> Any:
+    """Return a kernel as `calls` asks one: which arguments it writes and reads. What other code gets and the host returns, too."""
+    results = {one["storage"] for one in told.get("result", ())}
+    arguments = []
+    for one in source.function.arguments:
+        given = each.launch["arguments"].get(one.name, {})
+        for name in held_names(given) or [one.name]:            # of a struct the tensors whose addresses it holds
+            storage = each.launch["arguments"].get(name, {}).get("storage")
+            is_written = one.written or ((one.unsure or name != one.name) and storage in results)
+            arguments.append(SimpleNamespace(name=name, written=is_written, loaded=one.read, kind=one.kind))
+    return SimpleNamespace(name=source.function.name, arguments=tuple(arguments), tiles=(), dots=False, loops=source.function.loops,
+                           line=source.line, steps=None)
+
+
+class _CudaWriting(_Writing):
+    each: RecordedCuda
+
+    def __init__(self, each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression) -> None:
+        super().__init__(each, read_kernel(source, each, told), told, call, "", "")
+        self.source = source
+        self.launch = {**self.launch, "constexprs": {}}         # of the template, which is no argument
+        arguments = source.function.arguments
+        sure = {one.name for one in self.kernel.arguments if one.written} if self.kernel else set()
+        if unsure := [one.name for one in arguments if one.unsure and one.name not in sure and not sure]:
+            self.asks.append(f"whether {', '.join(unsure)} are written: code that is not in the file gets their addresses")
+
+    def launched(self) -> str:
+        return "KERNEL"
+
+    def _value(self, name: str, one: Mapping[str, Any], part: str) -> str:
+        if one["kind"] != "tuple":
+            return super()._value(name, one, part)
+        words = [repr(word["value"]) if word["kind"] == "str" else
+                 self._formula(f"arguments.{name}.value.{at}.value", word["value"]) for at, word in enumerate(one["value"])]
+        return f"Struct([{', '.join(words)}])"
+
+    def lambda_of(self, axes: list[str]) -> str:
+        """Return a function of `meta` that gives the axes, those behind that are 1 left out."""
+        axes = [self._of_gpu(self._in_arguments(axis)) for axis in axes]
+        while len(axes) > 1 and axes[-1] == "1":
+            axes.pop()
+        return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})"
+
+    def reference(self) -> list[str]:
+        return ["def reference(args):",
+                f'    """Return what the default itself computes: {NOT_INDEPENDENT}, it shows whether configurations agree."""',
+                "    args = {name: value.to(TYPES[name]) if name in TYPES else value for name, value in args.items()}",
+                *self._own_result(), "    if not out.is_meta:",
+                f"        launch_default(OPERATORS[0], {{**args{self._own_arguments()}}})", "    return out"]
+
+    def default(self) -> dict[str, str]:
+        return {name: repr(value) for name, value in self.each.default.items()}
+
+    def template(self) -> tuple[str, ...]:
+        """Return what stands for each template parameter: a place for one that is tuned, else what the host gave."""
+        values = []
+        for name, value in self.each.template.items():
+            text = {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+            values.append(f"{{{name}}}" if name in self.each.params else TYPES.get(text, text))
+        return tuple(values)
+
+    def kernel_text(self, file: str) -> str:
+        """Return the CudaKernel, whose file lies beside the adapter."""
+        template = f", template={_tuple(self.template())}" if self.each.template else ""
+        return f'CudaKernel(Path(__file__).with_name("{file}"), "{self.source.function.qualified}"{template})'
+
+    def record(self) -> list[str]:
+        dtype = DTYPES.get(self.dtype, "fp32")
+        name = self._function()
+        lines = ["OPERATORS = [CudaOperator(", f'    name="{name.strip("_")[:40]}", title="{name}", kernel=KERNEL,',
+                 "    dims=(" + ", ".join(self._dim(dim, size) for dim, size in self.dims.items()) + ",),",
+                 f'    dtypes=("{dtype}",),',
+                 "    presets=({" + ", ".join(f'"{dim}": {size}' for dim, size in self.dims.items()) + "},),",
+                 f'    arguments=arguments, grid=GRID, out="{self.out}", reference=reference,',
+                 f"    block={self.lambda_of([str(axis) for axis in self.each.block])},"]
+        if self.each.smem not in ("0", None):
+            lines.append(f"    smem=lambda meta: {self._of_gpu(self._in_arguments(str(self.each.smem)))},")
+        lines.append(f'    flops="{" * ".join(self._extents(self.out)) or "1"}", bytes="{self._bytes()}", unit="B/s",')
+        self.to_do.append("flops: one per element of the result is proposed")
+        values = {one: _tuple(some) for one, some in self.each.params.items()}
+        lines += [f"    params={_mapping(values)},", f"    default={_mapping(self.default())},"]
+        if threads := threads_of(self.each):
+            lines.append(f'    constraints={{"threads per block": "{threads} <= threads"}},')
+        if self.changed.restored:
+            lines.append("    restored=(" + "".join(f'"{one}", ' for one in self.changed.restored).rstrip() + "),")
+        if self.changed.holds:
+            lines.append(f"    holds={_mapping({one: _number(number) for one, number in self.changed.holds.items()})},")
+        lines[-1] = lines[-1].rstrip(",") + ")]"
+        return lines
+
+
+def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression, file: str) -> Draft:
+    """Return the adapter of one kernel of a recorded call; `file` is its .cu file's name, which lies beside it. Raises Refused."""
+    if not each.dims:
+        raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
+    if not [name for name, one in each.launch["arguments"].items() if one["kind"] == "tensor"]:
+        raise Refused(f"{each.name}: the call gives it no tensor")
+    writing = _CudaWriting(each, source, told, call)
+    grid = writing.lambda_of([str(axis) for axis in each.grid])
+    answer, record = writing.reference(), writing.record()
+    arguments = writing.arguments()             # last: it raises for what the others had to ask
+    has_structs = any(one["kind"] == "tuple" for one in each.launch["arguments"].values())
+    parts = [f'"""{each.name} as an operator of Ridgepoint, from the call {_in_docstring(call.text)}."""', "",
+             "from pathlib import Path", "", "import torch", "import triton", "",
+             f"from tuner.team.adapter import CudaKernel, CudaOperator, Dim, {'Struct, ' if has_structs else ''}launch_default", "",
+             *([_SMS] if writing.counts_sms else []),
+             f"KERNEL = {writing.kernel_text(file)}", f"GRID = {grid}", f"TYPES = {writing.types()}", "", "",
+             *arguments, "", "", *answer, "", "", *record, ""]
+    to_do = [*(f"arguments: {ask}" for ask in dict.fromkeys(writing.asks)), *dict.fromkeys(writing.to_do),
+             f"reference: the default's own result, {NOT_INDEPENDENT}; write what the kernel computes, in torch"]
+    return Draft("\n".join(parts), tuple(to_do))

@@ -1,0 +1,96 @@
+"""The process that makes one call of a CUDA C++ file's host function: `python -m tuner.bring.cuda.child PARENT_PID`.
+
+Request and answers as those of `tuner.bring.child`: {"file", "call", "dtype"}, then {"recorded": …} as `calls.session` tells it.
+What it compiles and calls is the file's own code, with the rights of this process. No GPU is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from profiles.base.refused import Refused
+from tuner.bring.calls.expression import CallExpression, read_call
+from tuner.bring.calls.pretending import stand_in_tensors
+from tuner.bring.calls.stand_ins import stand_in_gpu
+from tuner.bring.cuda.build import build
+from tuner.bring.cuda.host_text import HostPart, host_part
+from tuner.bring.cuda.recorder import Recorder
+from tuner.bring.cuda.session import CudaSession, Library
+from tuner.bring.forked import bound_data
+from tuner.tuning import wire
+from tuner.tuning.kernels.problem import torch_dtype
+
+STANDS_IN_FOR = "9.0"
+MAX_DATA_BYTES = 12 << 30
+DTYPES = ("float32", "float16", "bfloat16")         # of tensors whose call names none: the first that the host takes
+_OF_TYPES = ("scalar type", "not implemented for", "dtype", "type", "Half", "BFloat16", "float")
+
+
+def main(parent_pid: str) -> int:
+    """Answer one request; return the exit status."""
+    wire.enter_child(int(parent_pid))
+    request = json.loads(sys.stdin.readline())
+    bound_data(MAX_DATA_BYTES)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))            # of a host that reads what is not there
+    with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer, tempfile.TemporaryDirectory() as folder:
+        try:
+            told = record(Path(request["file"]), request["call"], request.get("dtype") or "", Path(folder))
+        except Refused as refused:
+            told = {"failed": str(refused)}
+        answer.write(json.dumps({"recorded": told}, default=str) + "\n")
+    os.write(int(os.environ["RIDGEPOINT_WHOLE_FD"]), b".")
+    os._exit(0)                         # not through destructors of the file's own
+
+
+def record(path: Path, text: str, dtype: str, folder: Path) -> dict[str, Any]:
+    """Return what a call launches, as `calls.session` tells it. Raises Refused where it cannot be compiled."""
+    call = read_call(text)
+    part = host_part(path.read_text(errors="replace"), path.parent, path.name, call.function)
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build, part, folder, path.name)
+        mode = _stand_in()
+        library = building.result()
+    return record_built(library, part, call, mode, dtype)
+
+
+def _stand_in() -> FakeTensorMode:
+    """Answer for a GPU; what torch imports for tensors without memory is imported while the compiler is at work."""
+    stand_in_gpu(STANDS_IN_FOR)
+    stand_in_tensors()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        torch.empty(2) + 1
+    return mode
+
+
+def record_built(built: Path, part: HostPart, call: CallExpression, mode: FakeTensorMode, dtype: str) -> dict[str, Any]:
+    """Return what a call of a compiled host part launches; in the first type of tensors that it takes where none is asked."""
+    library = Library(built, part, Recorder())
+    first: dict[str, Any] = {}
+    for name in [dtype] if dtype else DTYPES:
+        session = CudaSession(library, call.function, mode, torch_dtype(dtype) if dtype else getattr(torch, name))
+        told = session.record(call)
+        if "failed" not in told:
+            return told
+        first = first or told
+        if not any(each in told["failed"] for each in _OF_TYPES):
+            break
+    if first["failed"] == "the call launches no Triton kernel":
+        first["failed"] = "the call launches no kernel"
+    return first
+
+
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

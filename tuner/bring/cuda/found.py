@@ -1,0 +1,170 @@
+"""What is said of CUDA C++ kernels that one call of their host function launches: `operators check --call`, pages, the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from profiles.base.refused import Refused
+from tuner.bring import process
+from tuner.bring.calls.changed import read_changed
+from tuner.bring.calls.expression import CallExpression, read_call
+from tuner.bring.calls.found import is_contiguous
+from tuner.bring.cuda.adapting import read_kernel, write_called_cuda
+from tuner.bring.cuda.understand import RecordedCuda, threads_of, understand_cuda
+from tuner.bring.cuda_check import COMPILE_S, compile_jobs
+from tuner.bring.cuda_source import CudaSource, read_cuda
+from tuner.bring.cuda_space import TYPES
+from tuner.bring.references import NOT_INDEPENDENT
+from tuner.bring.report import Found, Problem
+from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
+from tuner.bring.write import Draft
+from tuner.tuning.cuda.defines import as_macro
+from tuner.tuning.cuda.functions import BLOCK
+from tuner.tuning.space import Constraint, Param, Space
+from tuner.tuning.team.expressions import Expression
+
+CHILD = "tuner.bring.cuda.child"
+KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "str": "text", "tensor": "pointer", "tuple": "struct"}
+REFERENCE = f"reference: what the default itself computes, {NOT_INDEPENDENT}: configurations are seen to agree, not to be right"
+
+
+def record_call(path: Path, call: str, dtype: str) -> dict[str, Any]:
+    """Return what one call of the file's host function launches. Raises Refused with why it launches nothing."""
+    try:
+        read_call(call)
+    except Refused as refused:
+        raise Refused(f"--call: {refused}") from refused
+    request = {"file": str(path.resolve()), "call": call, "dtype": dtype}
+    told = process.ask_child(CHILD, request, 1, COMPILE_S, lambda done, of: None)
+    recorded: dict[str, Any] = told.get("recorded", {"failed": told.get("failed", "no answer")})
+    if "failed" in recorded:
+        raise Refused(f"the call fails: {_say_death(recorded['failed'])}")
+    return recorded
+
+
+def _say_death(told: str) -> str:
+    """Return what the death of the process that makes the call means."""
+    if "ended with -11:" in told or "ended with -7:" in told:           # SIGSEGV, SIGBUS
+        return "the host function reads memory of a tensor, which has none here, or calls what has no stand-in"
+    if "symbol lookup error" in told:
+        return f"the host function calls what has no stand-in: {told.rpartition(':')[2].strip()}"
+    return told
+
+
+def sources_of(path: Path) -> dict[str, CudaSource]:
+    """Return the kernels of a file that can be read, by name, the first of each. Raises Refused."""
+    found: dict[str, CudaSource] = {}
+    for each in read_cuda(path):
+        if not each.function.problem:
+            found.setdefault(each.function.name, each)
+    return found
+
+
+def check_call(path: Path, name: str, call: str, dtype: str, say: Callable[[int, int], None],
+               keep: Callable[[dict[str, Any]], None]) -> list[Found]:
+    """Return what is found of the kernels that one call launches; `keep` is given the record itself. Raises Refused."""
+    told = record_call(path, call, dtype)
+    keep(told)
+    understood = [pair for pair in understand_cuda(told, sources_of(path)) if name in ("", pair[0].name)]
+    launched = list(dict.fromkeys(each["kernel"] for each in told["launches"]))
+    if not understood:
+        raise Refused(f"the call launches {', '.join(launched)}" + (f", no {name}" if name else ", which cannot be read"))
+    found, jobs = [], []
+    for each, source in understood:
+        one, more = found_of(each, source, told, SAMPLES if len(understood) <= FEW_KERNELS or name else 0)
+        found.append(one)
+        jobs += more
+    compile_jobs(found, jobs, say)
+    return found
+
+
+def found_of(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], samples: int) -> tuple[Found, list[dict[str, Any]]]:
+    """Return what is found of one kernel of the call, and the samples to compile."""
+    launch, kernel = each.launch, read_kernel(source, each, told)
+    found = Found(source.function.name, source.kind, source.line)
+    written = {one.name for one in kernel.arguments if one.written}
+    found.arguments = [_argument(name, value, name in written) for name, value in launch["arguments"].items()]
+    found.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
+    found.default = dict(each.default)
+    found.recorded = {
+        "call": told["call"], "grid": launch["grid"], "grid_formula": ", ".join(map(str, each.grid)),
+        "constexprs": {name: {"value": value["value"], "chosen": each.chosen.get(name, "")}
+                       for name, value in launch["constexprs"].items()},
+        "options": {name: value for name, value in launch["options"].items() if name == BLOCK[0] or value > (name in BLOCK)},
+        "heuristics": [], "dims": dict(each.dims), "key": [], "gluon": False, "restores": []}
+    found.notes = [*each.untuned, *read_changed(launch, kernel, told.get("inputs", ())).notes(), REFERENCE]
+    if each.here:
+        found.notes.insert(0, f"tuned at the call's own sizes alone: {', '.join(each.here[:6])} follow them in no simple way")
+    if told.get("failed_at"):
+        found.notes.append(f"the call did not end, after these launches: {told['failed_at']}")
+    found.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
+    if not any(len(values) > 1 for values in each.params.values()):
+        found.problems.append(Problem("nothing can be tuned: the host was seen to choose nothing for it", ""))
+    space = space_of(each)
+    found.size, found.valid, found.pruned = space.size, len(space), dict(space.pruned)
+    return found, [_job(each, source, config) for config in choose_samples(found.default, space, samples)] if each.params else [
+        _job(each, source, {})]
+
+
+def space_of(each: RecordedCuda) -> Space:
+    """Return the space of what is tuned, without blocks of more threads than a GPU has."""
+    text = threads_of(each)
+    rules = []
+    if text:
+        rule = Expression(text, list(each.params))
+        rules.append(Constraint("threads per block", lambda config: rule.value(config) <= GPU.threads, tuple(rule.names)))
+    params = [Param(name, values) for name, values in each.params.items()]
+    return Space.enumerate(params, rules) if params else Space.listed([])
+
+
+def _job(each: RecordedCuda, source: CudaSource, config: Mapping[str, Any]) -> dict[str, Any]:
+    template = {name: config.get(name, value) for name, value in each.template.items()}
+    values = [as_macro(value) if isinstance(value, int) else TYPES.get(value, value) for value in template.values()]
+    defines = {name: as_macro(value) for name, value in config.items() if name not in template and name not in BLOCK}
+    threads = {**each.launch["options"], **config}
+    return {"name": source.function.name, "config": dict(config), "text": source.text, "file": str(source.file),
+            "expression": source.function.qualified + (f"<{', '.join(values)}>" if values else ""),
+            "threads": threads[BLOCK[0]] * threads[BLOCK[1]] * threads[BLOCK[2]], "defines": defines,
+            "loose": sorted(frozenset(source.holds.defines) - source.holds.guarded)}
+
+
+def _argument(name: str, value: Mapping[str, Any], written: bool) -> dict[str, Any]:
+    kind = KINDS.get(value["kind"], value["kind"])
+    if value["kind"] == "tensor":
+        return {"name": name, "kind": kind, "written": written, "dtype": value["dtype"], "shape": list(value["shape"]),
+                "strides": list(value["strides"]), "contiguous": is_contiguous(value["shape"], value["strides"])}
+    plain = value.get("value")
+    told = f"{len(plain)} words" if isinstance(plain, list) else plain
+    return {"name": name, "kind": kind, "written": written, "value": told}
+
+
+Drafts = list[tuple[RecordedCuda, CudaSource, Draft | Refused]]
+
+
+def drafts_of(path: Path, told: Mapping[str, Any], call: CallExpression, name: str = "") -> Drafts:
+    """Return (what was recorded, kernel, its adapter or Refused) of each kernel that a record launches. Raises Refused."""
+    found: Drafts = []
+    for each, source in understand_cuda(told, sources_of(path)):
+        if name in ("", each.name):
+            try:
+                found.append((each, source, write_called_cuda(each, source, told, call, path.name)))
+            except Refused as refused:
+                found.append((each, source, refused))
+    return found
+
+
+def draft_of_call(path: Path, name: str, call: str, dtype: str) -> Draft:
+    """Return the adapter of the one kernel that a call launches, or of that named. Raises Refused."""
+    told = record_call(path, call, dtype)
+    drafts = drafts_of(path, told, read_call(call), name)
+    if len(drafts) != 1:
+        names = ", ".join(each.name for each, _, _ in drafts) or f"no {name}"
+        raise Refused(f"the call launches {names}: name one as {path.name}:NAME")
+    draft = drafts[0][2]
+    if isinstance(draft, Refused):
+        raise draft
+    return draft
+
+

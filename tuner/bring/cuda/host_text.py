@@ -1,0 +1,224 @@
+"""The host's part of a CUDA C++ file for a compiler of the host: what one function needs, its launches told to a recorder.
+
+Kernels keep their heads and lose their bodies: `k<T><<<grid, block>>>(x, n)` becomes a call of the function that tells what it is
+given. Functions of the device are left out, and so is all that the host function does not name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from profiles.base.refused import Refused
+from tuner.bring.cuda.host_edits import (
+    INCLUDE,
+    RECORDED,
+    TORCH,
+    Parameter,
+    cut_device_members,
+    fill,
+    is_device_only,
+    macro_body,
+    modern,
+    parameters_of,
+    tell_kernel,
+    with_headers,
+    with_launches,
+)
+from tuner.bring.cuda.variants import Variant, variants_of
+from tuner.tuning.cuda.includes import with_own_headers
+from tuner.tuning.cuda.items import Item
+from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.text import read_text
+from tuner.tuning.cuda.tokens import blank_comments, close_angle, is_word, join, split_at_commas
+
+_GIVEN = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.MULTILINE)
+# m.def("name", &function) and m.impl("name", torch::kCUDA, &function)
+_BOUND = re.compile(r'\.\s*(?:def|impl)\s*\(\s*"(?:\w+::)?(\w+)[^"]*"\s*,\s*(?:[\w:]+\s*,\s*)?(?:TORCH_(?:FN|BOX)\s*\(\s*)?&?\s*'
+                    r'(?:\w+::)*(\w+)\s*[,)]')
+_NO_TYPES = ("static", "inline", "extern", "constexpr", "__host__")
+_ARG = re.compile(r'\barg\s*\(\s*"(\w+)"\s*\)\s*=\s*([^,();]+(?:\(\))?)')
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """text         to compile; `plain` the same without variants, "" where it has none
+    overloads       the parameters of the function that is called, of each overload
+    uses_torch      whether it needs torch's headers
+    left_out        headers that were left out
+    kernels         names of those that the function may launch
+    variants        (parameter, value) of each variant, in order; the file as it is stands before them
+    """
+
+    text: str
+    plain: str
+    overloads: tuple[tuple[Parameter, ...], ...]
+    uses_torch: bool
+    left_out: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    variants: tuple[tuple[str, int], ...] = ()
+
+
+def host_part(text: str, folder: Path, name: str, function: str) -> HostPart:
+    """Return what is compiled to call `function` of a file. Raises Refused where the file has no such function."""
+    source = Source(with_own_headers(text, folder, name))
+    bare = blank_comments(source.text, keep_texts=True)
+    wanted = _wanted(source, bare, function)
+    if not wanted:
+        have = ", ".join(host_functions(source)[:12]) or "none that launches a kernel"
+        raise Refused(f"{name} has no host function {function}; it has {have}")
+    reached = _reached(source, wanted)
+    kernels = [each.names[0] for at, each in enumerate(source.items) if at in reached and each.kind == "kernel"]
+    kept, scopes = _keep(source, reached)
+    code, left_out, uses_torch = with_headers(with_launches(kept))
+    before = [f'#include "{TORCH if uses_torch else "ridgepoint_record.h"}"', *(f"namespace {each} {{}}" for each in scopes)]
+    added = _added(source, wanted, f"{function}|0")
+    plain = "\n".join([*before, f'#line 1 "{name}"', code, '#include "ridgepoint_runtime.h"', *added, ""])
+    launching = [at for at in sorted(reached) if source.items[at].kind == "function"]
+    variants = variants_of(source, read_text(source.text), kernels, launching)
+    # each in a namespace of its own, the file as it is as well: else a kernel of a type of CUDA's is found in two of them
+    every = [Variant("", 0, source.text), *variants]
+    pieces = [_in_namespace(each, bare, function, number, name) for number, each in enumerate(every)]
+    headers = dict.fromkeys(match[1] for match in _GIVEN.finditer(code))
+    whole = "\n".join([*before, *(f"#if __has_include(<{each}>)\n#include <{each}>\n#endif" for each in headers),
+                       '#include "ridgepoint_runtime.h"', *pieces, ""])
+    return HostPart(whole if variants else plain, plain if variants else "",
+                    tuple(_with_defaults(bare, function, tuple(parameters_of(source, each))) for each in wanted), uses_torch,
+                    tuple(dict.fromkeys(left_out)), tuple(dict.fromkeys(kernels)),
+                    tuple((each.name, each.value) for each in variants))
+
+
+def _wanted(source: Source, bare: str, function: str) -> list[Item]:
+    """Return the functions of a name, or those that a binding calls by it."""
+    return _functions_of(source, function) or _functions_of(source, dict(_BOUND.findall(bare)).get(function, ""))
+
+
+def _in_namespace(variant: Variant, bare: str, function: str, number: int, name: str) -> str:
+    """Return a variant's code in a namespace of its own, its headers left to who puts it behind them."""
+    source = Source(variant.text)
+    wanted = _wanted(source, bare, function)
+    kept, _ = _keep(source, _reached(source, wanted))
+    code = modern(INCLUDE.sub("", with_launches(kept)))
+    code = re.sub(r'extern\s+"C"\s*\{', "namespace {", code)
+    code = re.sub(r'extern\s+"C"', "", code)
+    added = _added(source, wanted, f"{function}|{number}")
+    return "\n".join([f"namespace ridgepoint_{number} {{", f'#line 1 "{name}"', code, *added, "}",
+                      *(f"#undef {each}" for each in variant.macros)])
+
+
+def _with_defaults(bare: str, function: str, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """Return the parameters with the defaults that a binding gives: `py::arg("eps") = 1e-5`."""
+    binding = re.search(rf'\.\s*def\s*\(\s*"{re.escape(function)}"[^;]*;', bare)
+    given = dict(_ARG.findall(binding[0])) if binding else {}
+    return tuple(replace(each, default=each.default or given.get(each.name, "").strip()) for each in parameters)
+
+
+def host_functions(source: Source) -> list[str]:
+    """Return the host functions that launch a kernel, directly or by a macro, in their order."""
+    launching = {name for name, macro in source.macros.items() if _has_launch(macro.body)}
+    found = []
+    for item in source.items:
+        if item.kind == "function" and item.body >= 0 and not is_device_only(source, item):
+            body = source.body_of(item)
+            if _has_launch(body) or launching & set(body):
+                found.append(item.names[0])
+    return list(dict.fromkeys(found))
+
+
+def _has_launch(words: Sequence[str]) -> bool:
+    return any(words[at:at + 3] == ["<", "<", "<"] for at, word in enumerate(words) if word == "<") or any(
+        word.startswith(("cudaLaunchKernel", "cudaLaunchCooperativeKernel")) for word in words)
+
+
+def _functions_of(source: Source, name: str) -> list[Item]:
+    return [item for item in source.of_name.get(name, ()) if item.kind == "function" and item.body >= 0 and item.names[0] == name
+            and not is_device_only(source, item)]
+
+
+def _keep(source: Source, reached: set[int]) -> tuple[str, list[str]]:
+    """Return the text without what is not reached and bodies of the device; the namespaces that it uses, which may be missing."""
+    out, scopes = list(source.text), []
+    for begin, end in source.read.not_taken:
+        fill(source, out, begin, end, "")
+    for at, item in enumerate(source.items):
+        begin, end = source.tokens.places[item.first], source.tokens.end_of(item.last)
+        if item.kind == "use_namespace":
+            scopes.append("".join(source.words[item.head:item.last]).removeprefix("::"))
+        elif at not in reached:
+            fill(source, out, begin, end, "")
+        elif item.kind == "kernel":
+            tell_kernel(source, out, item)
+        elif item.kind == "type":
+            cut_device_members(source, out, item)
+    return "".join(out), [each for each in dict.fromkeys(scopes) if re.fullmatch(r"\w+(?:::\w+)*", each) and each != "std"]
+
+
+def _reached(source: Source, wanted: Sequence[Item]) -> set[int]:
+    """Return the places of the declarations that the functions name, directly or through others and macros."""
+    place = {id(item): at for at, item in enumerate(source.items)}
+    reached = {place[id(item)] for item in wanted}
+    to_do, named = list(wanted), set[str]()
+    to_do += [item for item in source.items if item.kind == "function" and "operator" in item.names and not item.on_device]
+    reached |= {place[id(item)] for item in to_do}
+    while to_do:
+        item = to_do.pop()
+        end = item.body if item.kind == "kernel" and item.body >= 0 else item.last + 1
+        words = [*source.words[item.first:end], *item.scope.split("::")]
+        while words:
+            word = words.pop()
+            if word in named or not is_word(word):
+                continue
+            named.add(word)
+            words += macro_body(source, word)
+            for other in source.of_name.get(word, ()):
+                at = place[id(other)]
+                dropped = other.kind in ("instance", "broken") or (
+                    other.kind == "function" and is_device_only(source, other)
+                    and "constexpr" not in source.words[other.first:other.head])
+                if at not in reached and not dropped:
+                    reached.add(at)
+                    to_do.append(other)
+    return reached
+
+
+def _added(source: Source, wanted: Sequence[Item], name: str) -> Iterator[str]:
+    """Yield the lines that let Python call each of the functions."""
+    for number, item in enumerate(wanted):
+        given = [""]
+        if item.template >= 0:
+            given = [f"<{each}>" for each in _instances(source, item)]
+        for each in given:
+            function = f"&{item.names[0]}{each}"
+            if len(wanted) > 1 and not each:
+                types = ", ".join(one.type for one in parameters_of(source, item))
+                function = f"static_cast<{_result(source, item)} (*)({types})>({function})"
+            line = f'static int ridgepoint_added_{number} = ::{RECORDED}::add("{name}", {function});'
+            if each:
+                line = line.replace(f"added_{number}", f"added_{number}_{given.index(each)}")
+            yield f"namespace {item.scope} {{ {line} }}" if item.scope else line
+
+
+def _result(source: Source, item: Item) -> str:
+    words = [word for word in source.words[item.first:item.head] if word not in _NO_TYPES]
+    return join([word for word in words if not word.startswith('"')])
+
+
+def _instances(source: Source, item: Item) -> list[str]:
+    """Return template arguments to call a function template with: those of the file's explicit instances, else float, half, …"""
+    found = []
+    for each in source.items:
+        words = source.words[each.first:each.last + 1]
+        if each.kind == "instance" and item.names[0] in words:
+            opening = words.index(item.names[0]) + 1
+            closed = close_angle(words, opening, len(words)) if words[opening] == "<" else -1
+            if closed > 0:
+                found.append(join(words[opening + 1:closed]))
+    if found:
+        return list(dict.fromkeys(found))[:8]
+    heads = split_at_commas(source.words[item.template + 1:close_angle(source.words, item.template, item.last, is_head=True)])
+    needed = [head for head in heads if "=" not in head]
+    if any(head[0] not in ("typename", "class") for head in needed):
+        raise Refused(f"{item.names[0]} is a template of numbers that the file gives no instance of: name a function that calls it")
+    return [", ".join([each] * len(needed)) for each in ("float", "__half", "__nv_bfloat16")] if needed else [""]

@@ -1,0 +1,251 @@
+// What a host function launches, told to Python in place of a GPU: kernel, template values, grid, block, shared memory, arguments.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+
+namespace ridgepoint {
+
+inline PyObject *recorder = nullptr;  // has launch(…) and allocate(bytes)
+struct Configuration { dim3 grid{1}, block{1}; size_t shared = 0; };
+inline Configuration pending;
+struct Told : std::runtime_error { using std::runtime_error::runtime_error; };  // Python's own error is set
+
+inline void at(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) { pending = {grid, block, shared}; }
+
+template <class T> const char *name_of() { return __PRETTY_FUNCTION__; }
+
+template <class T, class = void> struct Number : std::false_type {};
+template <> struct Number<__half> : std::true_type {};
+template <> struct Number<__nv_bfloat16> : std::true_type {};
+
+// A value that a kernel is given: (kind, type, value); what is neither address nor number by its bytes.
+template <class T> PyObject *tell(const T &value) {
+  const char *type = name_of<T>();
+  if constexpr (std::is_same_v<T, bool>) return Py_BuildValue("(ssN)", "bool", type, PyBool_FromLong(value));
+  else if constexpr (std::is_pointer_v<T>)
+    return Py_BuildValue("(ssK)", "pointer", type, (unsigned long long)(const void *)value);
+  else if constexpr (std::is_enum_v<T>) return Py_BuildValue("(ssL)", "int", type, (long long)value);
+  else if constexpr (std::is_integral_v<T> && std::is_signed_v<T>) return Py_BuildValue("(ssL)", "int", type, (long long)value);
+  else if constexpr (std::is_integral_v<T>) return Py_BuildValue("(ssK)", "int", type, (unsigned long long)value);
+  else if constexpr (std::is_floating_point_v<T> || Number<T>::value)
+    return Py_BuildValue("(ssd)", "float", type, (double)(float)value);
+  else return Py_BuildValue("(ssy#)", "struct", type, reinterpret_cast<const char *>(&value), (Py_ssize_t)sizeof(T));
+}
+template <> inline PyObject *tell(const double &value) { return Py_BuildValue("(ssd)", "float", name_of<double>(), value); }
+
+template <class... A>
+void note(const char *kernel, const char *pretty, std::initializer_list<const char *> names, const A &...values) {
+  PyObject *given = PyList_New(0);
+  auto name = names.begin();
+  ((void)([&] {
+     PyObject *one = Py_BuildValue("(sN)", name == names.end() ? "" : *name++, tell(values));
+     PyList_Append(given, one);
+     Py_XDECREF(one);
+   }()), ...);
+  const auto &p = pending;
+  PyObject *done = PyObject_CallMethod(recorder, "launch", "ss(III)(III)nN", kernel, pretty, p.grid.x, p.grid.y, p.grid.z,
+                                       p.block.x, p.block.y, p.block.z, (Py_ssize_t)p.shared, given);
+  pending = {};
+  if (!done) throw Told("launch");
+  Py_DECREF(done);
+}
+
+inline void *allocate(size_t bytes) {
+  PyObject *address = PyObject_CallMethod(recorder, "allocate", "n", (Py_ssize_t)bytes);
+  if (!address) throw Told("allocate");
+  void *found = PyLong_AsVoidPtr(address);
+  Py_DECREF(address);
+  return found;
+}
+
+}  // namespace ridgepoint
+
+// ---- what CUDA's own headers give to nvcc alone: kernels by their types ----
+
+template <class... A> cudaError_t cudaFuncSetAttribute(void (*)(A...), cudaFuncAttribute, int) { return cudaSuccess; }
+template <class... A> cudaError_t cudaFuncSetCacheConfig(void (*)(A...), cudaFuncCache) { return cudaSuccess; }
+template <class... A> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *told, void (*kernel)(A...)) {
+  return cudaFuncGetAttributes(told, reinterpret_cast<const void *>(kernel));
+}
+template <class... A>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void (*kernel)(A...), int threads, size_t shared) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, reinterpret_cast<const void *>(kernel), threads, shared);
+}
+template <class... A>
+cudaError_t cudaOccupancyMaxPotentialBlockSize(int *grid, int *block, void (*)(A...), size_t = 0, int most = 0) {
+  *block = most > 0 && most < 256 ? most : 256, *grid = 132 * (2048 / *block);
+  return cudaSuccess;
+}
+namespace ridgepoint {
+template <class... A, size_t... I> void launch_by(void (*kernel)(A...), void **given, std::index_sequence<I...>) {
+  kernel(*static_cast<std::remove_reference_t<A> *>(given[I])...);
+}
+}  // namespace ridgepoint
+template <class... A>
+cudaError_t cudaLaunchKernel(void (*kernel)(A...), dim3 grid, dim3 block, void **given, size_t shared = 0, cudaStream_t = nullptr) {
+  ridgepoint::at(grid, block, shared);
+  ridgepoint::launch_by(kernel, given, std::index_sequence_for<A...>{});
+  return cudaSuccess;
+}
+template <class... A>
+cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(A...), dim3 grid, dim3 block, void **given, size_t shared = 0, cudaStream_t = nullptr) {
+  return cudaLaunchKernel(kernel, grid, block, given, shared);
+}
+namespace ridgepoint {
+template <class... A, class... B> cudaError_t launch_with(const cudaLaunchConfig_t *how, void (*kernel)(A...), B &&...given) {
+  at(how->gridDim, how->blockDim, how->dynamicSmemBytes);
+  kernel(std::forward<B>(given)...);
+  return cudaSuccess;
+}
+}  // namespace ridgepoint
+#define cudaLaunchKernelEx ::ridgepoint::launch_with
+
+namespace ridgepoint {
+
+// ---- values of Python as a function's parameters ----
+
+template <class T> struct Plain { using type = std::remove_cv_t<std::remove_reference_t<T>>; };
+
+template <class T, class = void> struct From {
+  static T get(PyObject *) {
+    std::string type = name_of<T>();
+    type = type.substr(type.find("T = ") + 4);
+    throw std::invalid_argument("it takes a " + type.substr(0, type.size() - 1) + ", which no call can give");
+  }
+};
+template <> struct From<bool> { static bool get(PyObject *one) { return PyObject_IsTrue(one) == 1; } };
+template <class T> struct From<T, std::enable_if_t<(std::is_integral_v<T> && !std::is_same_v<T, bool>) || std::is_enum_v<T>>> {
+  static T get(PyObject *one) {
+    if (PyFloat_Check(one)) return (T)(long long)PyFloat_AsDouble(one);
+    long long number = PyLong_AsLongLong(one);
+    if (PyErr_Occurred()) throw Told("a whole number");
+    return (T)number;
+  }
+};
+template <class T> struct From<T, std::enable_if_t<std::is_floating_point_v<T> || Number<T>::value>> {
+  static T get(PyObject *one) {
+    double number = PyFloat_AsDouble(one);
+    if (PyErr_Occurred()) throw Told("a number");
+    return T(float(number) == number || !std::is_same_v<T, double> ? (T)(float)number : (T)number);
+  }
+};
+template <> struct From<double> {
+  static double get(PyObject *one) {
+    double number = PyFloat_AsDouble(one);
+    if (PyErr_Occurred()) throw Told("a number");
+    return number;
+  }
+};
+template <> struct From<std::string> {
+  static std::string get(PyObject *one) {
+    const char *text = one == Py_None ? "" : PyUnicode_AsUTF8(one);
+    if (!text) throw Told("a text");
+    return text;
+  }
+};
+template <> struct From<const char *> { static const char *get(PyObject *one) { return PyUnicode_AsUTF8(one); } };
+template <class T> struct From<T *> {
+  static T *get(PyObject *one) {
+    if (one == Py_None) return nullptr;
+    void *address = PyLong_AsVoidPtr(one);
+    if (PyErr_Occurred()) throw Told("a tensor");
+    return (T *)address;
+  }
+};
+template <> struct From<dim3> {
+  static dim3 get(PyObject *one) {
+    unsigned extents[3] = {1, 1, 1};
+    if (PyLong_Check(one)) return dim3((unsigned)PyLong_AsUnsignedLong(one));
+    for (Py_ssize_t at = 0; at < PySequence_Size(one) && at < 3; at++) {
+      PyObject *each = PySequence_GetItem(one, at);
+      extents[at] = (unsigned)PyLong_AsUnsignedLong(each);
+      Py_DECREF(each);
+    }
+    if (PyErr_Occurred()) throw Told("three whole numbers");
+    return dim3(extents[0], extents[1], extents[2]);
+  }
+};
+template <class T> struct From<std::optional<T>> {
+  static std::optional<T> get(PyObject *one) { return one == Py_None ? std::optional<T>() : std::optional<T>(From<T>::get(one)); }
+};
+template <class T> struct From<std::vector<T>> {
+  static std::vector<T> get(PyObject *one) {
+    std::vector<T> found;
+    Py_ssize_t count = PySequence_Size(one);
+    if (count < 0) throw Told("a list");
+    for (Py_ssize_t at = 0; at < count; at++) {
+      PyObject *each = PySequence_GetItem(one, at);
+      found.push_back(From<T>::get(each));
+      Py_DECREF(each);
+    }
+    return found;
+  }
+};
+
+// What is kept while a call is made, and what the function is given of it.
+template <class T> struct Held { using type = typename Plain<T>::type; };
+
+// Addresses of the tensors that a result holds; numbers and all else are not told.
+template <class R, class = void> struct Result { static void add(PyObject *, const R &) {} };
+template <class T> struct Result<std::vector<T>> {
+  static void add(PyObject *found, const std::vector<T> &all) { for (const auto &each : all) Result<T>::add(found, each); }
+};
+template <class T> struct Result<std::optional<T>> {
+  static void add(PyObject *found, const std::optional<T> &one) { if (one) Result<T>::add(found, *one); }
+};
+template <class... T> struct Result<std::tuple<T...>> {
+  static void add(PyObject *found, const std::tuple<T...> &all) {
+    std::apply([&](const auto &...each) { (Result<typename Plain<decltype(each)>::type>::add(found, each), ...); }, all);
+  }
+};
+template <class A, class B> struct Result<std::pair<A, B>> {
+  static void add(PyObject *found, const std::pair<A, B> &both) { Result<A>::add(found, both.first); Result<B>::add(found, both.second); }
+};
+template <class T, size_t N> struct Result<std::array<T, N>> {
+  static void add(PyObject *found, const std::array<T, N> &all) { for (const auto &each : all) Result<T>::add(found, each); }
+};
+
+struct Function {
+  std::string name;
+  std::vector<std::string> types;
+  std::function<PyObject *(PyObject *)> call;
+};
+inline std::vector<Function> &functions() { static std::vector<Function> all; return all; }
+
+template <class R, class... A, size_t... I> PyObject *invoke(R (*function)(A...), PyObject *given, std::index_sequence<I...>) {
+  std::tuple<typename Held<A>::type...> held{From<typename Held<A>::type>::get(PyTuple_GET_ITEM(given, I))...};
+  PyObject *found = PyList_New(0);
+  if constexpr (std::is_void_v<R>) function(static_cast<A>(std::get<I>(held))...);
+  else Result<typename Plain<R>::type>::add(found, function(static_cast<A>(std::get<I>(held))...));
+  return found;
+}
+
+template <class R, class... A> int add(const char *name, R (*function)(A...)) {
+  functions().push_back({name, {name_of<A>()...}, [function](PyObject *given) -> PyObject * {
+    if (PyTuple_GET_SIZE(given) != (Py_ssize_t)sizeof...(A))
+      throw std::invalid_argument("it takes " + std::to_string(sizeof...(A)) + " arguments, " +
+                                  std::to_string(PyTuple_GET_SIZE(given)) + " were given");
+    return invoke(function, given, std::index_sequence_for<A...>{});
+  }});
+  return 0;
+}
+
+}  // namespace ridgepoint

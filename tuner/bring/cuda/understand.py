@@ -1,0 +1,315 @@
+"""What follows from a recorded call of a CUDA C++ host function: what can be tuned; grid, block and shared memory as formulas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
+from math import prod
+from typing import Any
+
+from tuner.bring.calls.again import Again, read_again
+from tuner.bring.calls.fitting import Point, fit
+from tuner.bring.calls.found import is_contiguous
+from tuner.bring.calls.understand import META, Recorded, _at, _fit_numbers, _name_dims
+from tuner.bring.cuda.structs import lift_tensors
+from tuner.bring.cuda_source import CudaSource
+from tuner.tuning.cuda.functions import BLOCK
+from tuner.tuning.team.expressions import FUNCTIONS, Expression
+
+SMEM = "smem"
+_FACTORS = (2, 4, 8, 16, 32, 64)
+_MOST_KNOWN = 24
+_TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclass
+class RecordedCuda(Recorded):
+    """See `calls.understand.Recorded`. `block` has a formula for each axis, `smem` one for the bytes of dynamic shared memory."""
+
+    block: list[str | None] = field(default_factory=list)
+    smem: str | None = "0"
+
+    @property
+    def template(self) -> dict[str, Any]:
+        """Return the values of the launch's template parameters by name, in their order."""
+        return {name: one["value"] for name, one in self.launch["constexprs"].items()}
+
+
+def understand_cuda(told: Mapping[str, Any], sources: Mapping[str, CudaSource]) -> list[tuple[RecordedCuda, CudaSource]]:
+    """Return each kernel that the call launches and the text holds, in the order of the launches."""
+    found: dict[str, tuple[RecordedCuda, CudaSource]] = {}
+    told = lift_tensors(told)
+    for at, launch in enumerate(told["launches"]):
+        name = launch["kernel"]
+        if name not in found and name in sources:
+            found[name] = _understand(told, at, launch, sources[name]), sources[name]
+    return list(found.values())
+
+
+def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source: CudaSource) -> RecordedCuda:
+    names = [each.name for each in source.function.template]        # the compiler tells names of types as well
+    launch = {**launch, "constexprs": {name: launch["constexprs"][name] for name in names if name in launch["constexprs"]}}
+    each = RecordedCuda(at, launch)
+    points = list(read_again(told, at, launch))
+    each.dims = _name_dims(told, launch, points)
+    moved = _moved(source, points)
+    for name, values in source.params.items():
+        value = _value_of(launch, name, source)
+        if value is None:
+            continue
+        if moved.get(name) and _is_tied(name, moved[name], points[0], each.params):
+            continue
+        if moved.get(name) and (values := tuple(one for one in values if type(one) is type(value))):
+            each.params[name], each.default[name] = tuple(sorted({*values, value})), value
+        else:
+            each.untuned.append(f"{name}={value} is not tuned: the host was not seen to choose another")
+    _fit_all(each, source, points, moved)
+    for name, value in launch["constexprs"].items():
+        each.chosen[name] = "tuned" if name in each.params else "the tensors' type" if value["kind"] == "str" else "the host's"
+    for name in [name for name in BLOCK if name in each.params]:
+        each.chosen[name] = "the host's threads"
+    each.formulas = _fit_numbers(each, launch, [one for one in points if not one.choice])
+    _fit_left(each, points)
+    each.here += dict.fromkeys(name for path, formula in each.formulas.items() if formula is None
+                               and (name := path.split(".")[1]) not in each.params and not _is_plain_stride(launch, path))
+    return each
+
+
+def _is_plain_stride(launch: Mapping[str, Any], path: str) -> bool:
+    """Return whether a number is a stride of a tensor whose elements lie one after the other: its shape tells it."""
+    part, name, what, *_ = path.split(".")
+    return what == "strides" and is_contiguous(launch[part][name]["shape"], launch[part][name]["strides"])
+
+
+def _fit_left(each: RecordedCuda, points: Sequence[Again]) -> None:
+    """Find numbers of arguments that no simple formula gives: `N * cdiv(N, 64)`, then products of those that are found."""
+    calls = [one for one in points if not one.choice]
+    numbers: dict[str, list[int]] = {}
+    for path in each.formulas:
+        at = [_at(one.launch, [int(part) if part.isdecimal() else part for part in path.split(".")]) for one in calls]
+        if all(type(number) is int for number in at):
+            numbers[path] = at
+    for path in [path for path, formula in each.formulas.items() if formula is None and path in numbers]:
+        seen: list[Point] = [(one.env(each.dims), number) for one, number in zip(calls, numbers[path], strict=True)]
+        formula = _fit_simple(seen, list(each.dims), [], [])
+        each.formulas[path] = None if formula is None else _plain(formula)
+    known = {f"({text})" if " " in text else text: numbers[path] for path, text in each.formulas.items()
+             if text is not None and path in numbers and not text.isdecimal()}
+    for path in [path for path, formula in each.formulas.items() if formula is None and path in numbers]:
+        for count in (2, 3):
+            for chosen in combinations_with_replacement(list(known)[:_MOST_KNOWN], count):
+                of_each = zip(*(known[text] for text in chosen), numbers[path], strict=True)
+                if all(prod(values) == number for *values, number in of_each):
+                    each.formulas[path] = " * ".join(chosen)
+                    break
+
+
+def _plain(formula: str) -> str:
+    """Return a formula of a grid as one over dimensions."""
+    text = re.sub(r'meta\["(\w+)"\]', r"\1", formula)
+    return text[1:-1] if text.startswith("(") and text.index(")") == len(text) - 1 else text
+
+
+def threads_of(each: RecordedCuda) -> str:
+    """Return the threads of a block over the parameters: an expression; "" where they follow something else."""
+    text = " * ".join(f"({extent})" if " " in extent else extent for extent in map(_plain, map(str, each.block)) if extent != "1")
+    names = set(re.findall(r"[A-Za-z_]\w*", text.replace("triton.", ""))) - FUNCTIONS.keys()
+    return text.replace("triton.", "") if names and names <= set(each.params) else ""
+
+
+def _value_of(launch: Mapping[str, Any], name: str, source: CudaSource) -> Any:
+    """Return what a parameter is in the call: of a template or of the block as recorded, of a macro as the text has it."""
+    if name in launch["constexprs"]:
+        return launch["constexprs"][name]["value"]
+    return launch["options"].get(name, source.default.get(name))
+
+
+def _moved(source: CudaSource, points: Sequence[Again]) -> dict[str, list[Again]]:
+    """Return, by parameter, the calls in which it alone was another: what the kernel is given stayed as it was."""
+    base = points[0]
+    found: dict[str, list[Again]] = {}
+    for one in points:
+        name = one.choice
+        if not name or name not in source.params or (one.launch["arguments"] != base.launch["arguments"] and _differs(base, one)):
+            continue
+        given = _value_of(one.launch, name, source)
+        if (name in base.launch["constexprs"] or name in BLOCK) and given != one.chosen:
+            continue
+        others, before = _chosen(one), _chosen(base)
+        changed = {key for key, value in before.items() if key != name and others.get(key) != value}
+        # one number may be the threads along two axes, and a template's value or a macro those of a block
+        is_tied = name not in BLOCK or all(before.get(key) == before[name] and others[key] == one.chosen for key in changed)
+        if is_tied and changed <= set(BLOCK):
+            found.setdefault(name, []).append(one)
+    return found
+
+
+def _chosen(one: Again) -> dict[str, Any]:
+    return {**{name: each["value"] for name, each in one.launch["constexprs"].items()},
+            **{name: one.launch["options"][name] for name in BLOCK}}
+
+
+def _is_tied(name: str, moved: Sequence[Again], base: Again, params: Collection[str]) -> bool:
+    """Return whether the threads along an axis are those along another, which is a parameter already."""
+    return name in BLOCK and any(all(one.launch["options"][other] == one.chosen for one in moved) for other in params
+                                 if other in BLOCK and base.launch["options"][other] == base.launch["options"][name])
+
+
+def _differs(base: Again, one: Again) -> bool:
+    """Return whether tensors' extents or numbers of a launch are others; storages of two calls are never the same."""
+    def plain(launch: Mapping[str, Any]) -> list[Any]:
+        return [(each["kind"], each.get("value") if each["kind"] != "tuple" else None, each.get("shape"), each.get("strides"))
+                for each in launch["arguments"].values()]
+    return plain(base.launch) != plain(one.launch)
+
+
+def _fit_all(each: RecordedCuda, source: CudaSource, points: Sequence[Again], moved: Mapping[str, Sequence[Again]]) -> None:
+    """Find the formulas of grid, block and shared memory. What one of them follows in no simple way is left as it is."""
+    while True:
+        used = [one for one in points if not one.choice or any(one in moved.get(name, ()) for name in each.params)]
+        grid = [_read_grid(each, source, used, axis) or _fit(each, used, lambda one, axis=axis: _extent(one, axis))
+                for axis in range(max(len(one.launch["grid"]) for one in used))]
+        block = [META.format(name) if name in each.params else _fit(each, used, lambda one, name=name: one.launch["options"][name])
+                 for name in BLOCK]
+        smem = _fit(each, used, lambda one: one.launch["options"].get(SMEM, 0))
+        if None not in (*grid, *block, smem) or not each.params:
+            break
+        name = _least_simple(each, moved)
+        value = each.default.pop(name)
+        each.untuned.append(f"{name}={value} is not tuned: grid, block or shared memory follow it in no simple way")
+        each.params.pop(name)
+    launch = each.launch
+    numbers = [*launch["grid"], *[1] * 3][:len(grid)]
+    if None in grid:
+        each.here.append("the grid")
+        grid = [str(number) if axis is None else axis for axis, number in zip(grid, numbers, strict=True)]
+    if None in block:
+        each.here.append("the block")
+        block = [str(launch["options"][name]) if axis is None else axis for axis, name in zip(block, BLOCK, strict=True)]
+    if smem is None:
+        each.here.append("the shared memory")
+        smem = str(launch["options"].get(SMEM, 0))
+    each.grid, each.block, each.smem = grid, block, smem
+
+
+def _extent(one: Again, axis: int) -> int:
+    return int(one.launch["grid"][axis]) if axis < len(one.launch["grid"]) else 1
+
+
+def _read_grid(each: RecordedCuda, source: CudaSource, points: Sequence[Again], axis: int) -> str | None:
+    """Return the extent of a grid as the text of its launch says it, where that holds in every call; None where it does not."""
+    read = source.function.grid
+    if axis >= len(read):
+        return None
+    names = set(re.findall(r"[A-Za-z_]\w*", read[axis])) - FUNCTIONS.keys()
+    known = [_known(each, one) for one in points]
+    arguments = {name for name, one in each.launch["arguments"].items() if one["kind"] == "int"}
+    if not names <= {*arguments, *each.params} or any(_value(read[axis], env) != _extent(one, axis)
+                                                      for env, one in zip(known, points, strict=True)):
+        return None
+    return re.sub(r"[A-Za-z_]\w*", lambda match: f"triton.{match[0]}" if match[0] in ("cdiv", "next_power_of_2")
+                  else match[0] if match[0] in FUNCTIONS else META.format(match[0]), read[axis])
+
+
+def _least_simple(each: RecordedCuda, moved: Mapping[str, Sequence[Again]]) -> str:
+    return max(each.params, key=lambda name: (len(moved.get(name, ())), name))
+
+
+def _fit(each: RecordedCuda, points: Sequence[Again], value: Any) -> str | None:
+    seen: list[Point] = [(_known(each, one), int(value(one))) for one in points]
+    whole = [name for name, one in each.launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
+    sizes = sorted(dict.fromkeys([*whole, *each.dims]), key=lambda name: "stride" in name.lower())
+    fixed = sorted({one["value"] for one in each.launch["constexprs"].values() if type(one["value"]) is int and one["value"] > 1}
+                   | {each.launch["options"][name] for name in BLOCK if each.launch["options"][name] > 1})
+    blocks = [name for name in each.params if type(each.default[name]) is int]
+    return _fit_simple(seen, sizes, blocks, fixed) or _fit_capped(seen, sizes, blocks, fixed)
+
+
+def _fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], fixed: Sequence[int]) -> str | None:
+    """Return a formula over sizes and blocks; where none holds also over products of blocks, as `threads * ITEMS`."""
+    if (formula := fit(seen, sizes, blocks, META, fixed)) is not None:
+        return formula
+    for find in (_fit_affine, _fit_tiles):
+        if (formula := find(seen, sizes)) is not None:
+            return formula
+    more: dict[str, tuple[str, list[int]]] = {}
+    varying = [name for name in blocks if len({env.get(name, 0) for env, _ in seen}) > 1]
+    for at, name in enumerate(varying):
+        own = [env.get(name, 0) for env, _ in seen]
+        for other in varying[at + 1:]:
+            more[f"{name}__{other}"] = (f"({META.format(name)} * {META.format(other)})",
+                                        [one * env.get(other, 0) for one, (env, _) in zip(own, seen, strict=True)])
+        for by in _FACTORS:
+            more[f"{name}__{by}"] = f"({META.format(name)} * {by})", [one * by for one in own]
+            more[f"{name}__over_{by}"] = f"({META.format(name)} // {by})", [one // by for one in own]
+    for name, (text, values) in more.items():
+        points = [({**env, name: value}, number) for (env, number), value in zip(seen, values, strict=True)]
+        if (formula := fit(points, sizes, [name], META, ())) is not None:
+            return formula.replace(META.format(name), text)
+    return None
+
+
+def _fit_affine(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
+    """Return a size times a whole number and another one beside: `2 * r + 1`."""
+    for name in sizes:
+        pairs = sorted({(env.get(name, 0), number) for env, number in seen})
+        if len(pairs) < 3 or pairs[0][0] == pairs[-1][0]:
+            continue
+        times, left = divmod(pairs[-1][1] - pairs[0][1], pairs[-1][0] - pairs[0][0])
+        beside = pairs[0][1] - times * pairs[0][0]
+        if not left and times > 0 and all(times * size + beside == number for size, number in pairs):
+            return f"({times} * {META.format(name)} {'-' if beside < 0 else '+'} {abs(beside)})"
+    return None
+
+
+def _fit_tiles(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
+    """Return the product of two sizes in tiles of fixed extents: `cdiv(M, 128) * (N // 64)`."""
+    numbers = [number for _, number in seen]
+    tiles: list[tuple[str, list[int]]] = []
+    for name in sizes:
+        values = [env.get(name, 0) for env, _ in seen]
+        if len(set(values)) > 1:
+            for by in _TILES:
+                tiles += [(f"triton.cdiv({META.format(name)}, {by})", [-(-each // by) for each in values]),
+                          (f"({META.format(name)} // {by})", [each // by for each in values])]
+    for at, (text, values) in enumerate(tiles):
+        for other, others in tiles[at + 1:]:
+            if all(one * two == number for one, two, number in zip(values, others, numbers, strict=True)):
+                return f"{text} * {other}"
+    return None
+
+
+def _fit_capped(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], fixed: Sequence[int]) -> str | None:
+    """Return a formula that holds below a largest or above a smallest number: `min(K // 4, 1024)`."""
+    numbers = [number for _, number in seen]
+    for name, bound in (("min", max(numbers)), ("max", min(numbers))):
+        inside = [(env, number) for env, number in seen if number != bound]
+        if not inside or len(inside) == len(seen):
+            continue
+        for points in ([*seen[:1], *inside], inside):               # the call itself may be at the bound, or beyond it
+            for some in (*([one] for one in sizes), sizes):
+                formula = _fit_simple(points, some, blocks, fixed)
+                if formula is None or formula.isdecimal():
+                    continue
+                text = f"{name}({formula}, {bound})"
+                if all(_value(text, env) == number for env, number in seen):
+                    return text
+    return None
+
+
+def _value(text: str, env: Mapping[str, int]) -> int | None:
+    """Return the number that a formula of ours gives; None where it gives none."""
+    plain = text.replace('meta["', "").replace('"]', "").replace("triton.", "")
+    try:
+        return int(Expression(plain, list(env)).value(env))
+    except ValueError:
+        return None
+
+
+def _known(each: RecordedCuda, one: Again) -> dict[str, int]:
+    """Return numbers by name: of macros, which no launch tells, those of the text or of the call's other choice."""
+    known = {name: value for name, value in each.default.items() if type(value) is int}
+    known |= one.known(each.dims)
+    return {**known, **({one.choice: one.chosen} if one.choice in each.params else {})}

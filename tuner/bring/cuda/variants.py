@@ -1,0 +1,69 @@
+"""A file's text with another number for what its host chooses: threads of a block, template values, macros and constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.bring.cuda_source import CudaSource, propose
+from tuner.tuning.cuda.defines import without_defines
+from tuner.tuning.cuda.functions import BLOCK, CudaText
+from tuner.tuning.cuda.source import Source
+
+MOST_VARIANTS, MOST_THREADS = 10, 1024
+
+
+@dataclass(frozen=True)
+class Variant:
+    """`text` of a file in which a parameter `name`, which is `before`, is `value`."""
+
+    name: str
+    value: int
+    text: str
+    macros: tuple[str, ...] = ()
+
+
+def variants_of(source: Source, holds: CudaText, kernels: Sequence[str], hosts: Sequence[int]) -> list[Variant]:
+    """Return them for the parameters of the kernels; `hosts` are places, in `source.items`, of the functions that launch."""
+    found: list[Variant] = []
+    tried: set[tuple[str, int]] = set()
+    for function in holds.functions:
+        if function.name not in kernels or function.problem:
+            continue
+        proposed = propose(_NOWHERE, source.text, holds, function)
+        for name, value in proposed.default.items():
+            if type(value) is not int or value < 1:
+                continue
+            for other in (value // 2, 2 * value):
+                if other < 1 or (name, other) in tried or (name in BLOCK and other > MOST_THREADS):
+                    continue
+                tried.add((name, other))
+                found += list(_variant(source, proposed, name, value, other, hosts))[:1]
+    return found[:MOST_VARIANTS]
+
+
+def _variant(source: Source, proposed: CudaSource, name: str, value: int, other: int, hosts: Sequence[int]) -> Iterator[Variant]:
+    defines = proposed.holds.defines
+    bodies = [source.items[at] for at in hosts]
+    named = {word for item in bodies for word in source.words[item.first:item.last + 1]}
+    held = [name] if name in defines else [each for each, number in defines.items() if number == value and each in named]
+    if held:
+        text = without_defines(source.text, held)
+        lines = "".join(f"#define {each} {other}\n" for each in held)
+        yield Variant(name, other, f"{lines}{text}", tuple(held))
+        return
+    out, changed = list(source.text), False
+    for item in bodies:
+        for at in range(max(item.body, item.first), item.last + 1):
+            number = source.words[at].rstrip("uUlL")
+            if number in (str(value), str(value - 1)) and (value > 2 or number == str(value)):
+                begin, end = source.tokens.places[at], source.tokens.end_of(at)
+                new = str(other if number == str(value) else other - 1)
+                out[begin:end] = [new, *[""] * (end - begin - 1)]
+                changed |= number == str(value)
+    if changed:
+        yield Variant(name, other, "".join(out))
+
+
+_NOWHERE = Path("kernel.cu")
