@@ -11,8 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from profiles.ingest.core.colours import Colours, colour_of
-from profiles.ingest.core.columns import Ids, Int32, Int64
+from profiles.ingest.core.columns import Colours, Ids, Int32, Int64, colour_of
 from profiles.ingest.core.events import Event
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.trace import Integrity

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from profiles.ingest.core import clock
 from profiles.ingest.core.clock import Clock, Times
-from profiles.ingest.core.colours import Colours
 from profiles.ingest.core.columns import (
     MAX_DETAIL_CHARS,
     MAX_DETAILS,
     MAX_NAME_CHARS,
     MAX_NAMES,
     NAME_CHARS,
+    Colours,
     DetailIds,
     Ids,
     Int32,
@@ -31,8 +31,7 @@ from profiles.ingest.core.columns import (
     NameIds,
 )
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.spill import Numbers, Spill
-from profiles.ingest.core.spool import Columns, Runs, narrow
+from profiles.ingest.core.spool import Columns, Numbers, Runs, Spill, narrow
 from profiles.ingest.core.spooled import SpooledSlices
 from profiles.ingest.spool import Records
 from profiles.ingest.trace import FLOWS, MAX_GPUS, SAMPLES, Category, Device, Integrity, Trace, TraceError, Track

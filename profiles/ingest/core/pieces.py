@@ -26,9 +26,10 @@ from profiles.ingest.core.document.boundaries import (
     inner_record,
     last_boundary,
     narrower,
+    read_trailing,
     skip_separators,
+    split_end,
 )
-from profiles.ingest.core.document.trailing import read_trailing, split_end
 from profiles.ingest.core.events import EXACT_TIMES, Event
 from profiles.ingest.core.source import Source
 from profiles.ingest.trace import Integrity, TraceError

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
 from profiles.ingest.ncu.report import accept_untimed, add_durations, add_failed, failed_kernel, launch_from
-from profiles.ingest.ncu.sections import LABELS
-from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
+from profiles.ingest.ncu.sections import LABELS, base_unit, decimal_sign, value_of
 from profiles.ingest.trace import CounterLaunch, Integrity, Report, Rule, TraceError
 
 

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.colours import colour_of_argb
-from profiles.ingest.core.columns import Int32, Int64
+from profiles.ingest.core.columns import Int32, Int64, colour_of_argb
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.nsys import tables as nsys
 from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, is_on_clock, per_row, per_value

@@ -15,7 +15,7 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.naming.names import is_collective
-from profiles.ingest.ncu.units import NO_VALUE, decimal_sign
+from profiles.ingest.ncu.sections import NO_VALUE, decimal_sign
 from profiles.ingest.trace import Category, Cell, Device, Integrity, Trace, Track
 
 # unit in brackets -> (factor, base unit)

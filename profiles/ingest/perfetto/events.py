@@ -27,9 +27,8 @@ from profiles.ingest.perfetto.arguments import (
     WORKGROUP,
     Arguments,
 )
-from profiles.ingest.perfetto.clocks import Clocks
 from profiles.ingest.perfetto.packets import TrackEvent
-from profiles.ingest.perfetto.sequence import Sequence, code_of, location
+from profiles.ingest.perfetto.sequence import Clocks, Sequence, code_of, location
 from profiles.ingest.perfetto.tracks import Tracks
 from profiles.ingest.trace import GPU_WORK, Category, Integrity, Track
 

@@ -12,8 +12,7 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import NAME_CHARS
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.protobuf_messages import text
-from profiles.ingest.perfetto.clocks import Clocks
-from profiles.ingest.perfetto.sequence import Sequence
+from profiles.ingest.perfetto.sequence import Clocks, Sequence
 from profiles.ingest.trace import Category, Integrity, Track
 
 _UNITS = {                               # GpuCounterDescriptor.MeasureUnit

@@ -16,11 +16,10 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.core.source import Source
-from profiles.ingest.perfetto.clocks import BOOTTIME, LATEST_NS, MONOTONIC, Clocks
 from profiles.ingest.perfetto.events import Events
 from profiles.ingest.perfetto.gpu import Gpu
 from profiles.ingest.perfetto.packets import Packets, data_of, looks_like
-from profiles.ingest.perfetto.sequence import Sequence
+from profiles.ingest.perfetto.sequence import BOOTTIME, LATEST_NS, MONOTONIC, Clocks, Sequence
 from profiles.ingest.perfetto.tracks import Tracks
 from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from profiles.analysis.core import summaries
+from profiles.analysis.core import result
 from profiles.analysis.core.kernels import summary_table
 from profiles.ingest.core.source import Source
 from profiles.ingest.other import cprofile, marshal_walk
@@ -73,7 +73,7 @@ def test_a_recording_says_what_pstats_says(tmp_path):
 
 def test_it_has_no_kernels_and_its_tables_fit(tmp_path):
     summary = load(tmp_path, RECORDED.read_bytes())
-    summaries.cut_tables(summary)
+    result.cut_tables(summary)
     assert summary_table(summary) == [] and [len(each.rows) for each in summary.tables] == [205, 342]
     assert not summary.integrity.remarks
 

@@ -14,8 +14,8 @@ from profiles.analysis.core.kernels import kernel_table
 from profiles.analysis.trace import findings
 from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.ingest.chrome import parallel
-from profiles.ingest.core import build, pieces, spill, spooled
-from profiles.ingest.core.spill import Numbers
+from profiles.ingest.core import build, pieces, spool, spooled
+from profiles.ingest.core.spool import Numbers
 from profiles.ingest.spool import Spool
 from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.chrome.test_kineto import record, written
@@ -33,7 +33,7 @@ FILES = mostly_deep([
 def small(monkeypatch):
     """Runs of 500 rows, windows of 300."""
     def turn(runs: int = 500, windows: int = 300) -> None:
-        monkeypatch.setattr(spill, "RUN_ROWS", runs)
+        monkeypatch.setattr(spool, "RUN_ROWS", runs)
         monkeypatch.setattr(spooled, "WINDOW_ROWS", windows)
         monkeypatch.setattr(build, "_PART_ROWS", 100)
         monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)

@@ -495,5 +495,5 @@ def test_colours_of_names_are_kept(tmp_path, monkeypatch):
     path.write_text(json.dumps(events))
     trace = ingest.read(path)
     assert trace.colours == {"good": "#007d00", "own": "#77bb99", "wide": "#76b900"}
-    monkeypatch.setattr("profiles.ingest.core.colours.MAX_COLOURS", 2)
+    monkeypatch.setattr("profiles.ingest.core.columns.MAX_COLOURS", 2)
     assert len(ingest.read(path).colours) == 2

@@ -12,7 +12,7 @@ import pytest
 from profiles import ingest
 from profiles.analysis.kernel.counters import kernel_table, launch_facts
 from profiles.ingest.ncu.report import accept_untimed, launch_from
-from profiles.ingest.ncu.units import base_unit, decimal_sign, value_of
+from profiles.ingest.ncu.sections import base_unit, decimal_sign, value_of
 from profiles.ingest.trace import Report, TraceError
 
 DATA = Path(__file__).resolve().parents[3] / "data"
