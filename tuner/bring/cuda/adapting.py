@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +34,9 @@ def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any])
                            line=source.line, steps=None)
 
 
+_TAKEN = ("shape", "dtype", "device", "torch", "triton", "args", "out")
+
+
 class _CudaWriting(_Writing):
     each: RecordedCuda
 
@@ -46,6 +51,15 @@ class _CudaWriting(_Writing):
 
     def launched(self) -> str:
         return "KERNEL"
+
+    def arguments(self) -> list[str]:
+        """Return the lines; C++ may call an argument `in`, `shape` or `torch`."""
+        lines = super().arguments()
+        for name in [name for name in self.tensors if keyword.iskeyword(name) or name in _TAKEN]:
+            lines = [re.sub(rf"^    {name} = ", f"    {name}_ = ", line) for line in lines]
+            lines = [re.sub(rf"^(    \w+ = ){name}$", rf"\g<1>{name}_", line) for line in lines]
+            lines[-1] = re.sub(rf'(?<="{name}": ){name}(?=[,}}])', f"{name}_", lines[-1])
+        return lines
 
     def _value(self, name: str, one: Mapping[str, Any], part: str) -> str:
         if one["kind"] != "tuple":
