@@ -197,13 +197,16 @@ def _regions(made: Any, dots: Sequence[Mapping[str, Any]], family: str) -> None:
                    legend_label=f"region of {_entry(groups[name][0].get('family_label') or name)}")
 
 
-def hull(places: Sequence[tuple[float, float]], margin: float = 0.06) -> tuple[list[float], list[float]]:
+MARGIN = 0.06                       # decades
+
+
+def hull(places: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     """Return the convex hull on logarithmic axes (Andrew's monotone chain).
 
-    Widened by `margin` decades into an octagon per dot.
+    Widened by MARGIN decades into an octagon per dot.
     """
     angles = np.arange(8) * np.pi / 4
-    around = [(math.log10(x) + margin * math.cos(a), math.log10(y) + margin * math.sin(a)) for x, y in places for a in angles]
+    around = [(math.log10(x) + MARGIN * math.cos(a), math.log10(y) + MARGIN * math.sin(a)) for x, y in places for a in angles]
     points = sorted(set(around))
 
     def chain(ordered: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

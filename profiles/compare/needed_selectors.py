@@ -9,8 +9,8 @@ from profiles.analysis.compare.step import StepChange, step_change
 from profiles.analysis.trace.account.result import VERSION as CAUSES_VERSION
 from profiles.analysis.trace.needed.topic import VERSION as NEEDED_VERSION
 from profiles.models import Profile
+from profiles.store.documents import topic_read
 from profiles.store.timeline import timeline
-from profiles.store.topics import topic_read
 
 _NOTHING: Mapping[str, Any] = {"gpus": [], "kinds": []}     # of a trace that holds no GPU work
 

@@ -153,9 +153,9 @@ def _least_ns(rows: Sequence[OperationRow]) -> float:
     return LEAST_SHARE * max(sum(row.old.ns for row in rows), sum(row.new.ns for row in rows))
 
 
-def operations_answer(rows: Sequence[OperationRow], most: int = 3) -> str:
+def operations_answer(rows: Sequence[OperationRow]) -> str:
     """Return the kinds of most change in a sentence: "Attention 13.3 ms → 551 µs (less work), …"; "" where nothing changed."""
     changed = [row for row in rows if row.verdict != "unchanged" and abs(row.delta_ns) >= _least_ns(rows)]
     said = [f"{row.what if not at else row.what[:1].lower() + row.what[1:]} {time_text(row.old.ns)} → {time_text(row.new.ns)} "
-            f"({VERDICTS[row.verdict]})" for at, row in enumerate(changed[:most])]
+            f"({VERDICTS[row.verdict]})" for at, row in enumerate(changed[:3])]
     return f"{', '.join(said)}." if said else ""

@@ -12,8 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from profiles.downloads.slices import HITS, LAUNCHES, SCHEMA, hit_tables, launch_tables, slice_tables
-from profiles.downloads.trace import chrome_trace, gzip_chunks
+from profiles.downloads.trace import HITS, LAUNCHES, SCHEMA, chrome_trace, gzip_chunks, hit_tables, launch_tables, slice_tables
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import KINDS, disposition, encode
 from profiles.library.streaming_api import stream

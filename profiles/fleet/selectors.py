@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
 from typing import Any, NotRequired, TypedDict, cast
 
 import numpy as np
-from django.db.models import Q, QuerySet
+from django.db.models import Max, Q, QuerySet, Sum
 
+from profiles.analysis.core.sentences import pct_of
 from profiles.base.refused import Refused
+from profiles.base.words import dims_text
 from profiles.fleet.days import too_coarse
 from profiles.fleet.merge import key_of
 from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSignature
 from profiles.fleet.store import GROUPS, ON_CONTEXTS, ON_GPUS, Coverage, Question, SumRow, Window
 from profiles.fleet.stores import fleet_store
+from profiles.models import KernelShape, Profile
 from workers.agent.sketch import quantiles
 
 COMPLETE = 0.999                    # of the time watched: totals are what was counted, no estimates
@@ -233,7 +238,7 @@ def _row(row: SumRow, whole: SumRow, coverage: Coverage, named: Mapping[str, Any
         "key": row.key, "name": str(named.get("name", row.key)), "kernel": str(named.get("kernel", "")), "launches": row.launches,
         "total_ns": row.total_ns, "estimate_ns": row.estimate_ns, "estimate_launches": row.estimate_launches,
         "interval_pct": interval_pct(row, coverage),
-        "share_pct": 100.0 * row.estimate_ns / whole.estimate_ns if whole.estimate_ns else 0.0,
+        "share_pct": pct_of(row.estimate_ns, whole.estimate_ns),
         "p50_ns": p50_ns, "p95_ns": p95_ns, "min_ns": row.min_ns, "max_ns": row.max_ns}
     return cast(TopRow, line | {key: value for key, value in named.items() if key not in line})
 
@@ -253,3 +258,42 @@ def interval_pct(row: SumRow, coverage: Coverage) -> float | None:
         return 100.0 * row.sampled_ns / row.estimate_ns
     spread = max(0.0, row.square - row.sampled_ns ** 2 / n) * n / (n - 1) * (1.0 - c)
     return 100.0 * Z95 * math.sqrt(spread) / row.estimate_ns
+
+
+# What deep captures taught about launches: the operator and the shapes of a kernel with one grid and block.
+#
+# Sums of launches hold no shapes. A trace with shapes does, and every profile's `KernelShape` rows keep them by kernel, grid and
+# block: they are the dictionary. Several shapes behind one signature are several, none is unknown.
+
+MOST_SIGNATURES = 500
+MOST_SHAPES = 8                     # of one signature that are listed
+
+
+@dataclass(frozen=True)
+class KnownShape:
+    """`profile`, `slice_id`: the newest capture that shows it, and its longest launch there. `floor_ns`: least time of a launch."""
+
+    operator: str
+    dims: str
+    dtype: str
+    launches: int                   # in captures
+    floor_ns: float | None
+    profile: int
+    slice_id: int | None
+
+
+def known_shapes(signatures: Collection[int]) -> dict[int, list[KnownShape]]:
+    """Return what is known of signatures, the shapes with most launches in captures first; of which nothing is, it has none."""
+    rows = list(FleetSignature.objects.filter(id__in=list(signatures)[:MOST_SIGNATURES]).select_related("kernel"))
+    places = {(row.kernel.name, dims_text(row.grid), dims_text(row.block)): row.id for row in rows}
+    if not places:
+        return {}
+    wanted = reduce(or_, (Q(kernel__name=name, grid=grid, block=block) for name, grid, block in places))
+    found = (KernelShape.objects.filter(wanted, kernel__profile__status=Profile.Status.READY).exclude(operator="").order_by()
+             .values_list("kernel__name", "grid", "block", "operator", "dims", "dtype")
+             .annotate(sum=Sum("launches"), floor=Max("floor_ns"), newest=Max("kernel__profile"), slice=Max("slice_id")))
+    out: dict[int, list[KnownShape]] = {}
+    for name, grid, block, operator, dims, dtype, launches, floor_ns, profile, slice_id in found:
+        out.setdefault(places[name, grid, block], []).append(
+            KnownShape(operator, dims, dtype, launches, floor_ns, profile, slice_id))
+    return {key: sorted(every, key=lambda one: (-one.launches, one.operator, one.dims))[:MOST_SHAPES] for key, every in out.items()}

@@ -15,10 +15,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError
+from django.db import transaction
 from django.utils import timezone
 
 from profiles.fleet.demo import Demo
-from profiles.fleet.simulated_services import forget_simulated
+from profiles.fleet.merge import key_of
+from profiles.fleet.models import FleetAgent, FleetContext, FleetGpu, FleetHour, FleetKernel, FleetSignature
+from profiles.fleet.services import merge_waiting
+from profiles.fleet.stores import fleet_store
 from tuner.gate.production.services import forget_simulated_production
 from webapp.accounts import local_user
 from webapp.management.served import served_address
@@ -156,3 +160,27 @@ def run_forget(say: Say) -> dict[str, Any]:
     removed = {**forget_simulated_production(), **forget_simulated()}
     say("removed: " + ", ".join(f"{number:,} {name}" for name, number in removed.items()))
     return {"removed": removed}
+
+
+# Everything that simulated jobs sent goes: agents with what waits of them, sums, names. What real jobs sent stays.
+
+
+def forget_simulated() -> dict[str, int]:
+    """Remove it; return what went and how many of each."""
+    merge_waiting()                     # batches of files (`feed --simulated`) and of agents: all of it is sums then
+    with transaction.atomic():
+        agents = FleetAgent.objects.filter(simulated=True)
+        counts = {"simulated agents": agents.count()}
+        agents.delete()
+        contexts = dict(FleetContext.objects.filter(simulated=True).values_list("id", "gpu_model"))
+        gone = fleet_store().forget(list(contexts), [key_of("gpu_model", model, True) for model in set(contexts.values())])
+        FleetHour.objects.update(compared=None)         # other GPUs are compared with those that are left
+        counts["rows of sums"] = gone.rows
+        counts["GPUs"] = FleetGpu.objects.filter(id__in=gone.gpus).delete()[0]
+        signatures = FleetSignature.objects.filter(id__in=gone.signatures)
+        kernels = set(signatures.values_list("kernel_id", flat=True))
+        counts["signatures"] = signatures.count()
+        signatures.delete()
+        counts["kernels"] = FleetKernel.objects.filter(id__in=kernels, signatures=None).delete()[0]
+        counts["contexts"] = FleetContext.objects.filter(id__in=list(contexts)).delete()[0]
+    return counts

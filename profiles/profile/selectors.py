@@ -17,7 +17,7 @@ from profiles.models import Capture, KernelShape, KernelStat, Profile
 from profiles.profile.counted_selectors import counted_kernels
 from profiles.profile.finding_selectors import FindingLine, code_pieces
 from profiles.profile.integrity_selectors import doubt_rows, integrity_mark, is_time_doubtful
-from profiles.store import summary as store_summary
+from profiles.store.documents import tables_of
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ def _summary_answer(profile: Profile) -> list[tuple[str, bool]]:
 
 def tables(profile: Profile) -> list[dict[str, Any]]:
     """Tables of a summary, whole: title, note, columns {"name", "unit", "text"}, rows."""
-    return store_summary.tables_of(profile.pk)
+    return tables_of(profile.pk)
 
 
 def summary_tables(profile: Profile, rows: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from profiles.base.refused import Refused
 from profiles.models import KernelStat, Profile
 from profiles.rooflines.selectors import roofline_json
 from profiles.rooflines.shapes import COUNTED, without_shapes
-from profiles.store.typed import typed_read, typed_write
+from profiles.store.documents import typed_read, typed_write
 
 # What people may say of a trace's kernels: the operator's shape, where the trace tells none.
 

@@ -11,7 +11,7 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel.ceilings import Ceiling
 from profiles.models import KernelStat, Profile
-from profiles.store.typed import typed_read
+from profiles.store.documents import typed_read
 from profiles.topics.work import layer_document
 
 COUNTED, SHAPES = "counters", "from shapes"

@@ -16,14 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from django.db.models import F
 
+from profiles.analysis.core.sentences import share_pct
 from profiles.ingest.trace import KERNELS
 from profiles.models import KernelShape, KernelStat, Profile
 from profiles.sql import analyses, inside
 from profiles.sql.tables import CATEGORIES, Column, table
 from profiles.store import counters as store_counters
 from profiles.store import launches as store_launches
-from profiles.store import summary as store_summary
 from profiles.store import trace as store
+from profiles.store.documents import tables_of
 
 _FILES = ("slices", "arguments", "names", "details", "samples", "flows")
 _ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "SMALLINT": pa.int16(), "DOUBLE": pa.float64(), "FLOAT": pa.float32(),
@@ -163,7 +164,7 @@ def _kernel_shapes(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
         pk, total_ns, launches = row.pop("kernel__profile_id"), row["total_ns"], row["launches"]
         yield {"profile": pk, "name": row.pop("kernel__name"), "short_name": row.pop("kernel__short_name"), **row,
                "mean_ns": total_ns / launches if launches else None,
-               "share_pct": 100.0 * total_ns / of_ns[pk] if of_ns[pk] else None}
+               "share_pct": share_pct(total_ns, of_ns[pk])}
 
 
 def _tracks(documents: dict[int, dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -217,7 +218,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str | None]]:
 
 def _cells(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     for profile in profiles:
-        for each in store_summary.tables_of(profile.pk):
+        for each in tables_of(profile.pk):
             for line, row in enumerate(each["rows"]):
                 for column, cell in zip(each["columns"], row, strict=False):
                     number = isinstance(cell, (int, float))

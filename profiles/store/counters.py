@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from profiles.analysis.kernel import counters
 from profiles.ingest.trace import Report
 from profiles.models import LaunchCounters
 from profiles.rows import json_safe, text
+from profiles.store.documents import replace_object
 
 _word = pa.dictionary(pa.int32(), pa.string())
 METRICS = pa.schema(
@@ -41,10 +41,7 @@ def write_report(profile_id: int, report: Report) -> int:
     with pq.ParquetWriter(out, METRICS, compression="zstd", store_schema=False) as writer:
         for start in range(0, len(report.launches), BATCH):
             writer.write_table(_table(report, start), row_group_size=ROW_GROUP)
-    if default_storage.exists(key(profile_id)):
-        default_storage.delete(key(profile_id))
-    default_storage.save(key(profile_id), ContentFile(out.getvalue()))
-    return out.tell()
+    return replace_object(key(profile_id), out.getvalue())
 
 
 def _table(report: Report, start: int) -> pa.Table:

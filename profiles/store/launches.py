@@ -7,10 +7,10 @@ import io
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from profiles.analysis.compare.launches import LAUNCHES
+from profiles.store.documents import replace_object
 
 
 def key(profile_id: int) -> str:
@@ -23,10 +23,7 @@ def launches_write(profile_id: int, launches: pa.Table) -> int:
     pq.write_table(launches, out, compression="zstd", row_group_size=1 << 20, store_schema=False,
                    column_encoding={"index": "DELTA_BINARY_PACKED"},
                    use_dictionary=[name for name in LAUNCHES.names if name not in ("index", "dur_ns")])
-    if default_storage.exists(key(profile_id)):
-        default_storage.delete(key(profile_id))
-    default_storage.save(key(profile_id), ContentFile(out.getvalue()))
-    return out.tell()
+    return replace_object(key(profile_id), out.getvalue())
 
 
 def launches_read(profile_id: int) -> pa.Table:

@@ -16,12 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from profiles.ingest.trace import Report, SourceFile, SourceMark
 from profiles.rows import json_safe
 from profiles.store.columns import read_whole
+from profiles.store.documents import replace_object
 
 FILES = pa.schema([("number", pa.int32()), ("name", pa.string())])
 LINES = pa.schema([("number", pa.int32()), ("line", pa.int32()), ("text", pa.string())])
@@ -64,20 +64,13 @@ def inside_write(profile_id: int, report: Report) -> int:
          for line, text in enumerate((file.text or "").splitlines(), 1)], LINES))
     document = {"files": [asdict(file) for file in report.files], "launches": launches}
     packed = gzip.compress(json.dumps(json_safe(document), ensure_ascii=False).encode(), 6, mtime=0)
-    return stored + _write(profile_id, "index.json.gz", packed)
+    return stored + replace_object(key(profile_id, "index.json.gz"), packed)
 
 
 def _table_write(profile_id: int, name: str, table: pa.Table) -> int:
     out = io.BytesIO()
     pq.write_table(table, out, compression="zstd", write_statistics=False, store_schema=False)
-    return _write(profile_id, name, out.getvalue())
-
-
-def _write(profile_id: int, name: str, content: bytes) -> int:
-    if default_storage.exists(key(profile_id, name)):
-        default_storage.delete(key(profile_id, name))
-    default_storage.save(key(profile_id, name), ContentFile(content))
-    return len(content)
+    return replace_object(key(profile_id, name), out.getvalue())
 
 
 def index_read(profile_id: int) -> tuple[list[SourceFile], Index]:

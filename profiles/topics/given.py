@@ -10,7 +10,7 @@ from profiles.analysis.core import gpus
 from profiles.analysis.kernel.measured import MeasuredCeilings
 from profiles.ceilings.selectors import measured_gpus
 from profiles.models import Profile
-from profiles.store.typed import typed_read
+from profiles.store.documents import typed_read
 
 
 def ceilings_given(profile: Profile) -> dict[str, Any]:

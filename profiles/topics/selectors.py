@@ -12,8 +12,8 @@ from profiles.ingest.naming.names import short_name
 from profiles.models import Finding, Profile
 from profiles.profile.finding_selectors import code_pieces, finding_rows
 from profiles.profile.integrity_selectors import doubt_rows
+from profiles.store.documents import topic_read
 from profiles.store.timeline import timeline
-from profiles.store.topics import topic_read
 from profiles.topics.table import TOPICS, Topic
 
 FINDING = ("rule", "severity", "title", "advice", "numbers")

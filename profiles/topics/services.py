@@ -20,9 +20,9 @@ from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.plausibility.withhold import withhold_result
 from profiles.models import Finding, KernelStat, Profile
 from profiles.rows import json_safe, text
+from profiles.store.documents import topic_read, topic_write
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline
-from profiles.store.topics import topic_read, topic_write
 from profiles.topics.given import fingerprint
 from profiles.topics.table import TOPICS, Topic
 from workers import jobs

@@ -1,5 +1,5 @@
 """Every topic, in the order in which the profile page shows them. A new one: a function in `profiles/analysis/`, a template
-in `templates/profiles/topics/`, and a line here; a picture on its page: a line in `profiles/topics/contexts.py`."""
+in `templates/profiles/topics/`, and a line here; a picture on its page: a line in `profiles/topics/pages.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from profiles.topics.given import ceilings_given, layer_given
 
 @dataclass(frozen=True)
 class Topic:
-    """One analysis of a trace: workers compute it; what its page shows beside the document stands in `topics.contexts`."""
+    """One analysis of a trace: workers compute it; what its page shows beside the document stands in `topics.pages`."""
 
     name: str                       # in URLs: "launches"
     title: str

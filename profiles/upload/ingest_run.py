@@ -35,8 +35,8 @@ from profiles.progress import PUBLISH_EVERY_S, Progress
 from profiles.store import counters as store_counters
 from profiles.store import derived as store_derived
 from profiles.store import source as store_source
-from profiles.store import summary as store_summary
 from profiles.store import trace as store
+from profiles.store.documents import write_summary
 from profiles.store.launches import launches_write
 
 RANKS_BY_FILE = "ranks_by_file"         # of a profile's metadata: its files' numbers are their ranks
@@ -180,7 +180,7 @@ def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: in
         stored_bytes += _cpu_time(profile_id, trace, summary)
     elif trace.tables:
         summary["tables"] = [{"title": table.title[:300], "rows": len(table.rows)} for table in trace.tables]
-        stored_bytes += store_summary.write_summary(profile_id, Summary(trace.format, [], trace.tables, trace.integrity))
+        stored_bytes += write_summary(profile_id, Summary(trace.format, [], trace.tables, trace.integrity))
     devices, steps = summary["devices"], [step["name"] for step in summary["steps"]]
     return IngestResult(
         kernels=fold(kernels, KERNEL_ROWS, FURTHER_NAMES), findings=advice, metadata=trace.metadata, stored_bytes=stored_bytes,
@@ -199,7 +199,7 @@ def _cpu_time(profile_id: int, trace: Trace, summary: dict[str, Any]) -> int:
     if tables and tables[0].title == cpu_time.BY_NAME:
         name, _, _, share_pct, *_ = tables[0].rows[0]
         summary["cpu_top"] = {"name": str(name)[:300], "share_pct": share_pct}
-    return store_summary.write_summary(profile_id, Summary(trace.format, [], tables, trace.integrity))
+    return write_summary(profile_id, Summary(trace.format, [], tables, trace.integrity))
 
 
 def _report(profile_id: int, report: Report, progress: Progress) -> IngestResult:
@@ -227,7 +227,7 @@ def _summary(profile_id: int, summary: Summary, progress: Progress) -> IngestRes
     progress.now("storing", records=summary.integrity.records_kept)
     return IngestResult(
         kernels=fold(kernels, KERNEL_ROWS, FURTHER_NAMES), findings=[], metadata=summary.metadata,
-        stored_bytes=store_summary.write_summary(profile_id, summary),
+        stored_bytes=write_summary(profile_id, summary),
         fields=_fields(summary, Profile.Kind.SUMMARY, kernels) | {
             "summary": {"tables": [{"title": table.title[:300], "rows": len(table.rows)} for table in summary.tables],
                         "headline": summary.metadata.pop("headline", "")},

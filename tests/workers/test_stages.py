@@ -25,8 +25,8 @@ from profiles.analysis.core.result import Result
 from profiles.families import follow_services
 from profiles.ingest.core import columns
 from profiles.models import Profile
+from profiles.store.documents import topic_read
 from profiles.store.timeline import timeline
-from profiles.store.topics import topic_read
 from profiles.topics import services as topic_services
 from profiles.topics.table import TOPICS, Topic
 from profiles.upload import ingest_run as steps

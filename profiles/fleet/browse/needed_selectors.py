@@ -12,6 +12,7 @@ from itertools import islice
 
 from django.db.models import F, Sum
 
+from profiles.analysis.core.sentences import pct_of, share_pct
 from profiles.base.answers import make_answer
 from profiles.base.words import dims_text
 from profiles.fleet.models import FleetContext, FleetSignature
@@ -49,11 +50,11 @@ class FleetNeeded:
     @property
     def needed_pct(self) -> float | None:
         """Return the share of the known time that the work needs at least, 0-100."""
-        return 100.0 * self.needed_ns / self.known_ns if self.known_ns else None
+        return share_pct(self.needed_ns, self.known_ns)
 
     @property
     def known_pct(self) -> float:
-        return 100.0 * self.known_ns / self.took_ns if self.took_ns else 0.0
+        return pct_of(self.known_ns, self.took_ns)
 
     def as_json(self) -> FleetNeededJson:
         return make_answer(FleetNeededJson, self, **span(self.window))

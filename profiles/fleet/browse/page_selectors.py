@@ -19,8 +19,7 @@ from profiles.fleet import selectors
 from profiles.fleet.browse.addresses import GROUP_WORDS, NEXT, View, dims_words, shape_words
 from profiles.fleet.capture_services import are_there
 from profiles.fleet.days import DAY_HOURS
-from profiles.fleet.selectors import Top, TopRow, question_of
-from profiles.fleet.shape_selectors import KnownShape, known_shapes
+from profiles.fleet.selectors import KnownShape, Top, TopRow, known_shapes, question_of
 from profiles.fleet.store import ON_GPUS, Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.ingest.naming.names import is_collective

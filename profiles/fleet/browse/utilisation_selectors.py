@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from profiles.analysis.core.sentences import share_pct
 from profiles.fleet.browse.addresses import View
 from profiles.fleet.browse.sensor_selectors import known_median, telemetry_by_gpu
 from profiles.fleet.days import too_coarse
@@ -125,7 +126,7 @@ def utilisation(view: View) -> Utilisation:
     wall_ns = sum(coverage.wall_ns for coverage, _ in by_gpu.values())
     known = FleetGpu.objects.count() if not question.where else len(in_scope)
     return Utilisation(question.window, jobs, max(0, len(by_job) - MOST_JOBS), len(in_scope), max(0, known - len(in_scope)),
-                       100.0 * sum(ns for _, ns in by_gpu.values()) / wall_ns if wall_ns else None, idle[:MOST_GPUS], len(idle),
+                       share_pct(sum(ns for _, ns in by_gpu.values()), wall_ns), idle[:MOST_GPUS], len(idle),
                        half[:MOST_GPUS], len(half), sum(use.unused_bytes for use in half),
                        sum(use.memory_pct is not None for use in uses), gap_words(too_coarse(question.window)))
 
@@ -170,7 +171,7 @@ def _draft(job: str, whole: tuple[Coverage, float], contexts: Sequence[FleetCont
     kinds = Counter((each.model, each.gpu_model) for each in contexts)
     coverage, busy_ns = whole
     values: dict[str, float | None] = {name: _mean(name, weights, means) for name in SENSORS if name != "busy_pct"}
-    values["busy_pct"] = 100.0 * busy_ns / coverage.wall_ns if coverage.wall_ns else None
+    values["busy_pct"] = share_pct(busy_ns, coverage.wall_ns)
     shared = sum(own < OWN_SHARE * by_gpu[gpu][0].wall_ns for gpu, own in weights.items() if gpu in by_gpu)
     return _Draft(job, kinds.most_common(1)[0][0] if kinds else ("", ""), len(weights), shared, coverage.wall_ns / 3.6e12,
                   any(each.simulated for each in contexts), values)

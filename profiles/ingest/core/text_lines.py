@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterator
 
@@ -36,6 +37,14 @@ def cells_of(line: str, spans: list[tuple[int, int]]) -> list[str]:
         cells.append(line[at:max(stop, at)].strip())
         at = max(stop, at)
     return cells
+
+
+def csv_cells(line: str, delimiter: str = ",") -> list[str]:
+    """Return the cells of a line of CSV; [] where one is beyond the limit of the csv module: 128 kB."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 _BLOCK_BYTES = 1 << 20

@@ -7,13 +7,12 @@ rounded; the raw page is exact. Labels that `profiles.ingest.ncu.sections` does 
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.text_lines import read_lines
+from profiles.ingest.core.text_lines import csv_cells, read_lines
 from profiles.ingest.ncu.report import accept_untimed, add_durations, add_failed, failed_kernel, launch_from
 from profiles.ingest.ncu.sections import LABELS, base_unit, decimal_sign, value_of
 from profiles.ingest.trace import CounterLaunch, Integrity, Report, Rule, TraceError
@@ -101,17 +100,10 @@ def _header(line: str) -> tuple[list[str], str] | None:
     if "Kernel Name" not in line or "ID" not in line:
         return None
     for delimiter in (",", ";", "\t"):
-        columns = _cells(line.lstrip("\ufeff"), delimiter)
+        columns = csv_cells(line.lstrip("\ufeff"), delimiter)
         if all(key in columns for key in _KEYS):
             return columns, delimiter
     return None
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    try:
-        return next(csv.reader([line], delimiter=delimiter))
-    except csv.Error:                        # a cell beyond the limit of the csv module: 128 kB
-        return []
 
 
 def _table(source: Source) -> Table:
@@ -156,7 +148,7 @@ def _row(table: Table, line: str) -> list[str]:
         return []
     if line.count('"') % 2:
         return [line]
-    cells = _cells(line, table.delimiter)
+    cells = csv_cells(line, table.delimiter)
     shortest = table.header.index("Metric Value") if "Metric Value" in table.header else len(table.header)
     if len(cells) < shortest or len(cells) > len(table.header) + 1:
         if line.startswith('"'):

@@ -7,14 +7,13 @@ a summary. Values are taken in base units whatever the columns' are.
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.text_lines import cells_of, read_lines, spans_of
+from profiles.ingest.core.text_lines import cells_of, csv_cells, read_lines, spans_of
 from profiles.ingest.naming.names import is_collective
 from profiles.ingest.nsys import stats_table
 from profiles.ingest.nsys.stats_table import Table, is_header
@@ -156,7 +155,7 @@ def _header(line: str) -> tuple[list[str], str] | None:
     if "(" not in line or len(line) > 10_000:
         return None
     for delimiter in (",", ";", "\t"):
-        cells = _cells(line.lstrip("\ufeff"), delimiter)
+        cells = csv_cells(line.lstrip("\ufeff"), delimiter)
         if is_header(cells):
             return [cell.strip() for cell in cells], delimiter
     return None
@@ -166,13 +165,6 @@ def _ruled_header(line: str, rule: str) -> list[tuple[int, int]]:
     """The columns of a printed table whose header is `line` and whose line of dashes is `rule`; nothing where it is none."""
     spans = spans_of(rule)
     return spans if len(spans) > 2 and is_header(cells_of(line, spans)) else []
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    try:
-        return next(csv.reader([line], delimiter=delimiter), [])
-    except csv.Error:                                       # a cell beyond the limit of the csv module: 128 kB
-        return []
 
 
 class _Reader:
@@ -231,7 +223,7 @@ class _Reader:
                 self.damaged, self._pending = self.damaged + 1, []
             return
         self._pending = []
-        cells, table = _cells(text, self._delimiter), self.tables[-1]
+        cells, table = csv_cells(text, self._delimiter), self.tables[-1]
         if len(cells) != len(table.names):
             self.damaged += 1
             return

@@ -7,13 +7,13 @@ formed anew here in bytes per second.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from profiles.ingest.core.source import Source
+from profiles.ingest.core.text_lines import csv_cells
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError, summary_columns
 
@@ -119,10 +119,7 @@ def _lines(source: Source) -> Iterator[bytes]:
 
 
 def _cells(line: bytes) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line.decode("utf-8", "replace").lstrip("\ufeff").rstrip("\r")]), [])]
-    except csv.Error:
-        return []
+    return [cell.strip() for cell in csv_cells(line.decode("utf-8", "replace").lstrip("\ufeff").rstrip("\r"))]
 
 
 def _number(text: str) -> float | None:

@@ -7,13 +7,12 @@ kind of table; tables of several kinds one behind the other are read as they com
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from typing import NamedTuple
 
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.text_lines import read_lines
+from profiles.ingest.core.text_lines import csv_cells, read_lines
 from profiles.ingest.rocm.rows import CounterRows, Dim, Rows, number_at_end, settle
 from profiles.ingest.trace import (
     Device,
@@ -180,17 +179,10 @@ def sniff(head: bytes) -> bool:
 def _header(line: str) -> tuple[_Kind, list[str]] | None:
     if "," not in line or not any(mark in line.lower() for mark in _MARKS):
         return None
-    names = [name.strip() for name in _cells(line)]
+    names = [name.strip() for name in csv_cells(line)]
     lower = {name.lower() for name in names}
     kind = next((kind for kind in KINDS if all(column in lower for column in kind.columns)), None)
     return (kind, names) if kind else None
-
-
-def _cells(line: str) -> list[str]:
-    try:
-        return next(csv.reader([line]), [])
-    except csv.Error:                       # a cell beyond the limit of the csv module: 128 kB
-        return []
 
 
 def _number(text: str) -> float | None:
@@ -224,7 +216,7 @@ def read(source: Source) -> Trace | Report | Summary:
         if integrity.records_read > source.limits.records:
             raise TraceError(f"row {integrity.records_read:,}", f"more than {source.limits.records:,} rows",
                              "Record a shorter time.")
-        cells = _cells(line)
+        cells = csv_cells(line)
         if len(cells) != len(spelled):
             integrity.drop("a row with too few or too many cells")
             continue

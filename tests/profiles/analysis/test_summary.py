@@ -13,7 +13,7 @@ from profiles.ingest.nsys import report
 from profiles.ingest.trace import Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 from profiles.models import Profile
 from profiles.profile.selectors import answer
-from profiles.store import summary as store_summary
+from profiles.store.documents import tables_of
 from profiles.upload import services
 from tests.profiles.pages.test_pages import page, text
 from tests.profiles.pages.test_services import create, ingested, upload
@@ -94,7 +94,7 @@ def test_the_api_gives_the_tables_and_each_as_a_file(profile, alice):
     found = client.get(f"/api/profiles/{profile.pk}/").json()
     assert "timeline" not in found["links"] and found["links"]["tables"].endswith(f"/api/profiles/{profile.pk}/tables/")
     tables = client.get(f"/api/profiles/{profile.pk}/tables/").json()["tables"]
-    assert tables == [{**each, "row_count": len(each["rows"])} for each in store_summary.tables_of(profile.pk)]
+    assert tables == [{**each, "row_count": len(each["rows"])} for each in tables_of(profile.pk)]
     assert tables[0]["rows"][0] == ["cudaLaunchKernel", 12_400, 4096, 61.3]
     page = client.get(f"/api/profiles/{profile.pk}/tables/?limit=1").json()
     assert page["tables"][0]["rows"] == tables[0]["rows"][:1] and page["next_offset"] == 1
@@ -111,7 +111,7 @@ def test_the_api_gives_the_tables_and_each_as_a_file(profile, alice):
 @pytest.mark.django_db
 def test_what_is_ingested_again_leaves_one_set_of_tables(profile):
     services.Profile.objects.filter(pk=profile.pk).update(status="uploaded")
-    assert ingested(profile).status == "ready" and len(store_summary.tables_of(profile.pk)) == 1
+    assert ingested(profile).status == "ready" and len(tables_of(profile.pk)) == 1
 
 
 @pytest.mark.django_db

@@ -14,11 +14,11 @@ from django.utils import timezone
 
 from profiles.fleet import services
 from profiles.fleet.models import FleetHour
-from profiles.fleet.simulated_services import forget_simulated
 from profiles.fleet.slow import compared_services
 from profiles.fleet.slow.compared import GpuHours, compare, joined, packed, unpacked
 from profiles.fleet.slow.gpu_selectors import slow_gpus
 from profiles.fleet.slow.slow_gpus import judge_compared
+from profiles.management.fleet_demo import forget_simulated
 from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records
 from tests.profiles.fleet.test_slow_gpus import fleet
 

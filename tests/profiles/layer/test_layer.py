@@ -19,7 +19,7 @@ from profiles.analysis.trace.layer.collectives import collective_work
 from profiles.analysis.trace.layer.launches import OPERATORS, launch_work, typed_work, typed_works
 from profiles.analysis.trace.layer.parts import DOWN, GATE_UP, KV, OUTPUT, QKV, written_out
 from profiles.analysis.trace.layer.parts import Q as QUERY
-from profiles.analysis.trace.layer.records import work_of
+from profiles.analysis.trace.layer.records import records_of
 from profiles.analysis.trace.layer.rules import ANY, ATEN, work_of_call
 from profiles.analysis.trace.layer.topic import layer_result
 from profiles.analysis.trace.layer.work import Work
@@ -271,13 +271,14 @@ def test_a_calls_work_is_shared_out_once() -> None:
 python / main: aten::mm 0-10 ext=1 detail={"Input~Dims":[[64,32],[32,128]],"Input~type":["c10::Half","c10::Half"]} | aten::clone 10-20 | aten::copy_ 12-18 ext=2 detail={"Input~Dims":[[8,8],[8,8]],"Input~type":["float","float"]} | cudaGraphLaunch 30-31 corr=9
 GPU 0 / stream 7: nvjet_hsh 20-50 corr=1 ext=1 | splitKreduce_kernel 50-60 corr=2 ext=1 | copy 60-61 corr=3 ext=2 | mystery 62-63 corr=9
 """)                                                                                             # noqa: E501
-    records = {record.kernel: record for record in work_of(frame)}
+    records = {record.kernel: record for record in records_of(frame, launch_work(frame))}
     product, helper = records["nvjet_hsh"], records["splitKreduce_kernel"]
     assert (product.flop, product.bytes, product.precision, product.part_of) == (2 * 64 * 32 * 128, 2 * (2048 + 4096 + 8192),
                                                                                  "fp16_tensor", False)
     assert helper.part_of and helper.flop is None and helper.bytes is None and helper.operator == "aten::mm"
     assert records["copy"].bytes == 512 and records["mystery"].basis == ""          # of a replayed graph nobody knows
-    typed = work_of(frame, typed_works({"mystery": {"operator": "linear", "dims": "4x8, 16x8", "dtype": "bf16"}}))
+    said = typed_works({"mystery": {"operator": "linear", "dims": "4x8, 16x8", "dtype": "bf16"}})
+    typed = records_of(frame, launch_work(frame, said))
     assert {record.kernel: (record.flop, record.basis) for record in typed}["mystery"] == (2 * 4 * 8 * 16, "typed")
 
 
@@ -306,7 +307,7 @@ def test_every_file_adds_up(path: Path) -> None:
     frame = read(path)
     if frame is None:
         pytest.skip("no trace")
-    every, records = launch_work(frame), work_of(frame)
+    every, records = launch_work(frame), records_of(frame, launch_work(frame))
     compute = frame.kernels[frame["category"][frame.kernels] == Category.COMPUTE]
     assert sum(record.total_ns for record in records) == int(frame["dur_ns"][compute].sum())
     assert sum(record.launches for record in records) == compute.size

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from profiles.analysis.core.frame import frame_of
-from profiles.analysis.trace.layer.ceilings import launch_floors
+from profiles.analysis.trace.layer.ceilings import floors_of
 from profiles.analysis.trace.layer.launches import launch_work
 from profiles.analysis.trace.layer.rules import work_of_call
 from profiles.ingest import read
@@ -54,7 +54,7 @@ def test_a_recorded_optimizer_moves_its_parameters() -> None:
     steps = sum(each.get("name") == "aten::_foreach_sqrt" for each in events)
     elements = sum(map(prod, gradients)) / steps
     frame = frame_of(read(TRAIN))
-    work, floors = launch_work(frame), launch_floors(frame)
+    work, floors = launch_work(frame), floors_of(frame).floor_ns
     optimizer = np.array(["multi_tensor_apply" in frame.names[code] for code in frame["name"][frame.kernels].tolist()])
     for op, passes in PASSES.items():
         calls = {row for row in work.call.tolist() if row >= 0 and frame.text(row) == f"aten::{op}"}

@@ -19,7 +19,8 @@ from django.test import Client
 from profiles.analysis.core.sentences import time_text
 from profiles.analysis.kernel import counters
 from profiles.analysis.trace.layer.ceilings import ceilings_of
-from profiles.analysis.trace.layer.records import work_of
+from profiles.analysis.trace.layer.launches import launch_work
+from profiles.analysis.trace.layer.records import records_of
 from profiles.base.refused import Refused
 from profiles.families import home_selectors, page_selectors, selectors, services
 from profiles.families.assign_services import assign_missing, families_assign
@@ -469,7 +470,8 @@ def test_shapes_of_a_trace_bring_their_floors(client: Client, alice: Any) -> Non
     client.force_login(alice)
     trace = ready("kineto_layer.json.gz")
     ceilings = ceilings_of("NVIDIA H200")
-    expected = sum(record.floor_ns(ceilings) or 0.0 for record in work_of(frame_read(trace)))
+    frame = frame_read(trace)
+    expected = sum(record.floor_ns(ceilings) or 0.0 for record in records_of(frame, launch_work(frame)))
     floors = [(shape.floor_ns, shape.launches) for shape in KernelShape.objects.filter(kernel__profile=trace)]
     assert sum(ns * count for ns, count in floors if ns is not None) == pytest.approx(expected, rel=1e-6)
     gemm = next(row for row in client.get("/api/kernels/").json()["families"] if row["name"] == "cuBLAS GEMM · fp16")

@@ -87,7 +87,7 @@ def test_what_reaches_further_is_refused_where_it_is_read(tmp_path, monkeypatch)
     import duckdb
 
     from profiles.sql import child
-    from profiles.sql.check import Refused, check
+    from profiles.sql.child import Refused, check
 
     monkeypatch.chdir(tmp_path)
     connection = child._database({"files": [], "threads": 1, "memory_bytes": 256 << 20, "spill_bytes": 64 << 20})

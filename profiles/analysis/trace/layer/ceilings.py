@@ -129,15 +129,11 @@ class LaunchFloors:
     flop: Floats
 
 
-def launch_floors(frame: Frame) -> Floats:
-    """Return ns for every launch in the order of `frame.kernels`: the longer of FLOP at the peak and bytes at DRAM bandwidth.
+def floors_of(frame: Frame) -> LaunchFloors:
+    """Return the floors of all launches: the longer of FLOP at the peak and bytes at DRAM bandwidth.
 
     NaN where the work or the ceiling is not known, and of what only helps an operator whose work another kernel does.
     """
-    return floors_of(frame).floor_ns
-
-
-def floors_of(frame: Frame) -> LaunchFloors:
     """Return the least times, as `launch_floors` has them, and the FLOP that matrix products, convolutions and attention take."""
     kernels = frame.kernels
     floors, flop = np.full(kernels.size, np.nan), np.full(kernels.size, np.nan)

@@ -16,6 +16,8 @@ from profiles.analysis.trace.communication.collectives import bus_factor, collec
 from profiles.analysis.trace.layer.arguments import type_text
 from profiles.ingest.windows import MISSING
 
+MOST_ROWS = 300
+
 
 @dataclass(frozen=True)
 class CollectiveWork:
@@ -43,7 +45,7 @@ class CollectiveWork:
         return 1e9 * size * self.launches / self.total_ns if size is not None and self.total_ns else None
 
 
-def collective_work(frame: Frame, most: int = 300) -> list[CollectiveWork]:
+def collective_work(frame: Frame) -> list[CollectiveWork]:
     """Return the collectives on GPUs by kernel, kind and size, most time first."""
     every = collectives_of(frame)
     if every.on_host or not every.rows.size:
@@ -56,7 +58,7 @@ def collective_work(frame: Frame, most: int = 300) -> list[CollectiveWork]:
     order = np.argsort(every.dur_ns, kind="stable")
     longest[index[order]] = order
     out = []
-    for at in np.argsort(-total, kind="stable")[:most].tolist():
+    for at in np.argsort(-total, kind="stable")[:MOST_ROWS].tolist():
         name, number, size = (int(each) for each in keys[:, at])
         kind = every.kinds[number]
         ranks = kind.ranks or every.world

@@ -1,16 +1,14 @@
-"""Work by kernel and shape: what other analyses ask for, `work_of(frame)`."""
+"""Work by kernel and shape: what other analyses ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from profiles.analysis.core.frame import Frame, Ints
 from profiles.analysis.trace.layer.ceilings import Ceilings, Judged, judge
-from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, launch_work, precision_of
-from profiles.analysis.trace.layer.work import Work
+from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, precision_of
 
 SHAPES, TYPED = "from shapes", "typed"
 MOST_RECORDS = 4_000
@@ -50,15 +48,11 @@ class KernelWork:
         return self.judged(ceilings).floor_ns
 
 
-def work_of(frame: Frame, typed: Mapping[str, Work] | None = None) -> list[KernelWork]:
+def records_of(frame: Frame, every: LaunchWork) -> list[KernelWork]:
     """Return the work of every compute kernel by kernel and shape, most time first; without shapes `flop` and `bytes` are None.
 
     The records hold every launch of every compute kernel exactly once (up to MOST_RECORDS of them).
     """
-    return records_of(frame, launch_work(frame, typed))
-
-
-def records_of(frame: Frame, every: LaunchWork) -> list[KernelWork]:
     if not every.rows.size:
         return []
     names = frame["name"][every.rows].astype(np.int64)

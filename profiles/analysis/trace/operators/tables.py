@@ -178,8 +178,8 @@ def stack_table(owned: OwnedWork, tree: Tree) -> SummaryTable:
         "" if has_python else " Without Python's frames: record with with_stack=True to see them."))
 
 
-def stack_text(names: list[str], most: int = 12) -> str:
+def stack_text(names: list[str]) -> str:
     """Innermost first: "aten::mm ← aten::linear ← nn.Module: Linear_0 ← train.py(12): step"."""
     inner = [name[:120] for name in names[::-1]]
-    cut = [*inner[:most - 2], "…", inner[-1]] if len(inner) > most else inner
+    cut = [*inner[:10], "…", inner[-1]] if len(inner) > 12 else inner
     return " ← ".join(cut)
