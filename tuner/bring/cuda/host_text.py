@@ -38,6 +38,7 @@ _GIVEN = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.MULT
 # m.def("name", &function) and m.impl("name", torch::kCUDA, &function)
 _BOUND = re.compile(r'\.\s*(?:def|impl)\s*\(\s*"(?:\w+::)?(\w+)[^"]*"\s*,\s*(?:[\w:]+\s*,\s*)?(?:TORCH_(?:FN|BOX)\s*\(\s*)?&?\s*'
                     r'(?:\w+::)*(\w+)\s*[,)]')
+_PLAIN_TYPES = {"float", "double", "int", "unsigned", "char", "short", "long", "bool", "void", "size_t", "const", "struct"}
 _NO_TYPES = ("static", "inline", "extern", "constexpr", "__host__")
 _ARG = re.compile(r'\barg\s*\(\s*"(\w+)"\s*\)\s*=\s*([^,();]+(?:\(\))?)')
 
@@ -168,7 +169,7 @@ def _reached(source: Source, wanted: Sequence[Item]) -> set[int]:
         words = [*source.words[item.first:end], *item.scope.split("::")]
         while words:
             word = words.pop()
-            if word in named or not is_word(word):
+            if word in named or not is_word(word) or word in _PLAIN_TYPES:         # a typedef names those that it stands for
                 continue
             named.add(word)
             words += macro_body(source, word)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten
 
@@ -82,6 +83,7 @@ class Recorder(Values):
         self._bases: list[int] = []
         self._tensors: dict[int, list[torch.Tensor]] = {}           # base → tensors on that memory, the first one made first
         self._base_of: dict[int, int] = {}                          # storage → base; tensors are kept, so that none is another's
+        self._held: dict[int, bytes] = {}                           # base → what the host put there
         self._raw: dict[int, int] = {}                              # base → bytes that the host asked for itself
 
     def start(self) -> None:
@@ -136,6 +138,11 @@ class Recorder(Values):
         self._raw[base] = size
         return base
 
+    def hold(self, address: int, content: bytes) -> None:
+        """Note what the host puts at the beginning of memory that it asked for itself: its bytes, or one byte everywhere."""
+        if address in self._raw:
+            self._held[address] = content
+
     def launch(self, kernel: str, pretty: str, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
                given: Sequence[tuple[str, Any]]) -> None:
         """Keep a launch. Raises TooManyLaunches."""
@@ -189,10 +196,26 @@ class Recorder(Values):
         size = SIZES.get(dtype, 1)
         storage = first.untyped_storage()._cdata if first is not None else base
         whole = first.untyped_storage().nbytes() if first is not None else self._raw[base]
-        return {"kind": "tensor", "dtype": dtype, "shape": [(whole - offset) // size], "strides": [1], "storage": storage,
-                "offset": offset // size}
+        count = (whole - offset) // size
+        held = self._held.pop(base, b"") if not offset else b""         # what a kernel then writes is not known
+        return {"kind": "tensor", "dtype": dtype, "shape": [count], "strides": [1], "storage": storage, "offset": offset // size,
+                **_content(held, dtype, count)}
 
 
+def _content(held: bytes, dtype: str, count: int) -> dict[str, Any]:
+    """Return what memory is known to hold, as `calls.values` tells it, of its bytes or of one byte everywhere."""
+    kind = _NUMPY.get(dtype)
+    if not held or kind is None:
+        return {}
+    size = np.dtype(kind).itemsize
+    numbers = np.frombuffer(held * size if len(held) == 1 else held[:len(held) // size * size], kind)
+    if len(held) == 1 or (len(numbers) == count and (numbers == numbers[0]).all()):
+        return {"filled": numbers[0].item()} if math.isfinite(numbers[0]) else {}
+    return {"values": numbers.tolist()} if len(numbers) == count <= MOST_VALUES and np.dtype(kind).kind in "iu" else {}
+
+
+_NUMPY = {"float32": "f4", "float64": "f8", "int64": "i8", "int32": "i4", "int16": "i2", "int8": "i1", "uint8": "u1",
+          "float16": "f2"}
 DTYPES = {"float": "float32", "double": "float64", "__half": "float16", "__nv_bfloat16": "bfloat16", "int": "int32",
           "unsigned int": "int32",
           "long int": "int64", "long long int": "int64", "long unsigned int": "int64", "signed char": "int8", "char": "int8",

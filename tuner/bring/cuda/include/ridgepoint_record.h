@@ -68,6 +68,14 @@ void note(const char *kernel, const char *pretty, std::initializer_list<const ch
   Py_DECREF(done);
 }
 
+// Tell what the host puts into memory that it asked for itself: the same byte everywhere, or few bytes of its own.
+inline void hold(const void *at, const void *content, size_t bytes) {
+  PyObject *done = PyObject_CallMethod(recorder, "hold", "Ky#", (unsigned long long)at, (const char *)content, (Py_ssize_t)bytes);
+  if (!done) throw Told("hold");
+  Py_DECREF(done);
+}
+enum { most_held = 65536 };
+
 inline void *allocate(size_t bytes) {
   PyObject *address = PyObject_CallMethod(recorder, "allocate", "n", (Py_ssize_t)bytes);
   if (!address) throw Told("allocate");
@@ -78,7 +86,36 @@ inline void *allocate(size_t bytes) {
 
 }  // namespace ridgepoint
 
-// ---- what CUDA's own headers give to nvcc alone: kernels by their types ----
+// ---- what CUDA's own headers give to nvcc alone: min and max, and kernels by their types ----
+
+#define RIDGEPOINT_LEAST(A, B, R) \
+  inline constexpr R min(A a, B b) { return (R)a < (R)b ? (R)a : (R)b; } \
+  inline constexpr R max(A a, B b) { return (R)a < (R)b ? (R)b : (R)a; }
+RIDGEPOINT_LEAST(int, int, int)
+RIDGEPOINT_LEAST(unsigned, unsigned, unsigned)
+RIDGEPOINT_LEAST(long, long, long)
+RIDGEPOINT_LEAST(unsigned long, unsigned long, unsigned long)
+RIDGEPOINT_LEAST(long long, long long, long long)
+RIDGEPOINT_LEAST(unsigned long long, unsigned long long, unsigned long long)
+RIDGEPOINT_LEAST(float, float, float)
+RIDGEPOINT_LEAST(double, double, double)
+RIDGEPOINT_LEAST(int, unsigned, unsigned)
+RIDGEPOINT_LEAST(unsigned, int, unsigned)
+RIDGEPOINT_LEAST(int, long, long)
+RIDGEPOINT_LEAST(long, int, long)
+RIDGEPOINT_LEAST(int, unsigned long, unsigned long)
+RIDGEPOINT_LEAST(unsigned long, int, unsigned long)
+RIDGEPOINT_LEAST(long, unsigned long, unsigned long)
+RIDGEPOINT_LEAST(unsigned long, long, unsigned long)
+RIDGEPOINT_LEAST(float, double, double)
+RIDGEPOINT_LEAST(double, float, double)
+RIDGEPOINT_LEAST(int, long long, long long)
+RIDGEPOINT_LEAST(long long, int, long long)
+RIDGEPOINT_LEAST(unsigned, unsigned long, unsigned long)
+RIDGEPOINT_LEAST(unsigned long, unsigned, unsigned long)
+RIDGEPOINT_LEAST(unsigned, long, long)
+RIDGEPOINT_LEAST(long, unsigned, long)
+#undef RIDGEPOINT_LEAST
 
 template <class... A> cudaError_t cudaFuncSetAttribute(void (*)(A...), cudaFuncAttribute, int) { return cudaSuccess; }
 template <class... A> cudaError_t cudaFuncSetCacheConfig(void (*)(A...), cudaFuncCache) { return cudaSuccess; }

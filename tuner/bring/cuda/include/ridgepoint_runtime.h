@@ -49,13 +49,22 @@ cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned) { *at = calloc(byte
 cudaError_t cudaFree(void *) { return cudaSuccess; }
 cudaError_t cudaFreeAsync(void *, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaFreeHost(void *) { return cudaSuccess; }
-cudaError_t cudaMemcpy(void *, const void *, size_t, cudaMemcpyKind) { return cudaSuccess; }
-cudaError_t cudaMemcpyAsync(void *, const void *, size_t, cudaMemcpyKind, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
+  if (kind == cudaMemcpyHostToDevice && bytes <= ridgepoint::most_held) ridgepoint::hold(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpy(to, from, bytes, kind);
+}
 cudaError_t cudaMemcpyToSymbol(const void *, const void *, size_t, size_t, cudaMemcpyKind) { return cudaSuccess; }
 cudaError_t cudaMemcpyToSymbolAsync(const void *, const void *, size_t, size_t, cudaMemcpyKind, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaMemcpyFromSymbol(void *, const void *, size_t, size_t, cudaMemcpyKind) { return cudaSuccess; }
-cudaError_t cudaMemset(void *, int, size_t) { return cudaSuccess; }
-cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaMemset(void *at, int byte, size_t) {
+  char content = (char)byte;
+  ridgepoint::hold(at, &content, 1);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *at, int byte, size_t bytes, cudaStream_t) { return cudaMemset(at, byte, bytes); }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t) { return "no error"; }
