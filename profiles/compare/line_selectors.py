@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from django.urls import reverse
+
 from profiles.analysis.compare.comparison import SIGNS, KernelChange, Row, Side, name_shape, verdict_text
 from profiles.analysis.compare.why import CounterChange, Why
 from profiles.analysis.core.sentences import pct_text, plain_number, share_pct, si_text
@@ -39,6 +41,12 @@ class Line:
     old_profile: int | None
     new_profile: int | None
     why: Why | None = None
+
+    @property
+    def url(self) -> str:
+        """The kernel's page, the new one's before the old one's; "" where neither is stored."""
+        sides = ((self.new_profile, self.new_kernel), (self.old_profile, self.old_kernel))
+        return next((reverse("kernel", args=side) for side in sides if side[1]), "")
 
     @property
     def factors(self) -> list[dict[str, Any]]:

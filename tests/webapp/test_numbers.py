@@ -77,3 +77,17 @@ def test_a_cell_is_its_value_and_its_text(value: object) -> None:
 
 def test_a_cell_of_nothing_is_empty() -> None:
     assert Template('{{ missing|cell:"ns" }}').render(Context()) == '<td class="num" data-value="">' + numbers.UNKNOWN + "</td>"
+
+
+def test_the_head_of_a_table_is_written_a_column_a_line() -> None:
+    head = Template("{% heads %}\n Kernel: text wide\nΔ: ns ? new − old\n{% if more %}Noise: % roomy hidden{% endif %}\n"
+                    "{{ name }}: num\nActions: unseen\n{% endheads %}")
+    assert head.render(Context({"name": "<b>", "more": True})) == (
+        '<thead><tr><th data-type="text" class="wide">Kernel</th><th data-type="number" data-unit="ns" title="new − old">Δ</th>'
+        '<th data-type="number" data-unit="%" data-hidden class="roomy">Noise</th><th class="num">&lt;b&gt;</th>'
+        '<th><span class="visually-hidden">Actions</span></th></tr></thead>')
+    assert head.render(Context({"name": "n"})).count("<th>") + head.render(Context({"name": "n"})).count("<th ") == 4
+
+
+def test_a_change_of_time_has_its_sign() -> None:
+    assert [shown(numbers.signed_ns(value)) for value in (12400, 0, -12400, None)] == ["+12.4 µs", "0 ns", "-12.4 µs", "—"]

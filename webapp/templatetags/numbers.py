@@ -29,6 +29,7 @@ _DOWN = ("", "m", "µ", "n", "p", "f")
 _TIMES = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"), (60e9, "min"), (3600e9, "h"))
 _SMALL_UNITS = ("s", "J", "W", "V", "A", "m")  # units people write with m, µ, n; 0.250 FLOP/B keeps its zero
 _EXACT_COUNTS_BELOW = 100_000
+_HEAD_UNITS = frozenset(("ns", "µs", "ms", "s", "%", "×", "B", "Hz", "MHz", "FLOP/s", "GPU-hours"))
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -117,6 +118,49 @@ def cell(value: Any, kind: str) -> SafeString:
     """A table's cell of a number: its text as the filter `kind` of this module writes it, sorted and drawn by its value."""
     exact = "" if value is None else conditional_escape(localize(value))
     return SafeString(f'<td class="num" data-value="{exact}">{conditional_escape(register.filters[kind](value))}</td>')
+
+
+@register.simple_block_tag
+def heads(content: str) -> SafeString:
+    """The head of a table, a line a column: its title; behind ": " words of how it looks; behind " ? " what it says on hover.
+
+    `text`, `number` and units make a grid's column sortable; `hidden`: shown once asked for; `unseen`: read aloud only; others are
+    classes.
+    """
+    return SafeString(f"<thead><tr>{''.join(_head(line) for line in content.splitlines() if line.strip())}</tr></thead>")
+
+
+def _head(line: str) -> str:
+    line, _, hover = line.strip().partition(" ? ")
+    title, colon, words = line.rpartition(": ")
+    title, words = (title, words) if colon else (line, "")
+    classes, attributes = [], ""
+    for word in words.split():
+        if word in ("text", "number", "html"):
+            attributes += f' data-type="{word}"'
+        elif word in _HEAD_UNITS:
+            attributes += f' data-type="number" data-unit="{word}"'
+        elif word == "hidden":
+            attributes += " data-hidden"
+        elif word == "unseen":
+            title = f'<span class="visually-hidden">{title}</span>'
+        else:
+            classes.append(word)
+    attributes += f' class="{" ".join(classes)}"' if classes else ""
+    attributes += f' title="{hover}"' if hover else ""
+    return f"<th{attributes}>{title}</th>"
+
+
+@register.filter
+def signed_ns(value: Any) -> SafeString:
+    """A change given in ns, with its sign."""
+    return SafeString("+" if (_number(value) or 0) > 0 else "") + ns(value)
+
+
+@register.simple_tag
+def slash() -> SafeString:
+    """What stands between two steps of the way to a page."""
+    return SafeString(' <span aria-hidden="true">/</span> ')
 
 
 @register.filter
