@@ -41,7 +41,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     """
     shape = shape or {}
     if call and compiles and path.suffix in SUFFIXES:
-        return found.check_call(path, name, call, dtype, say, keep)
+        return found.check_call(path, name, call, dtype, shape, say, keep)
     if (sources := read_sources(path)) is not None:
         return check_sources(path, sources, name, shape, dtype, run, say, compiles)
     kernels = read_file(path)

@@ -31,6 +31,7 @@ from tuner.bring.calls.understand import Recorded
 from tuner.bring.check import check_file, read_file
 from tuner.bring.cuda.found import drafts_of
 from tuner.bring.cuda.found import found_of as found_of_cuda
+from tuner.bring.cuda.proposals import propose_cuda_calls
 from tuner.bring.cuda_check import SUFFIXES, read_sources
 from tuner.bring.cuda_write import file_beside, write_cuda_adapter
 from tuner.bring.forked import bound_data
@@ -73,13 +74,14 @@ def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], 
     path = lay_out_request(folder, request)
     call = request.get("call", "")
     if "recorded" in request:
-        return {"operators": [], "adapters": called_adapters(path, call, request["recorded"], folder)}
+        return {"operators": [], "adapters": called_adapters(path, call, request["recorded"], folder, request["shape"])}
     recorded: dict[str, Any] = {}
     found = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say,
                        call=call if request["compiles"] else "", keep=recorded.update)
     told = {"operators": [each.as_json() for each in found], "adapters": [] if request["compiles"] else adapters_of(path, found)}
     if not request["compiles"]:
-        return {**told, "proposals": propose_calls(request["text"]) if path.suffix == ".py" else []}
+        is_python = path.suffix == ".py"
+        return {**told, "proposals": propose_calls(request["text"]) if is_python else propose_cuda_calls(path, request["text"])}
     for launch in recorded.get("launches", ()):         # the folder is another one where the adapters are written
         launch["file"] = str(launch.get("file", "")).removeprefix(f"{folder}/")
     return {**told, "recorded": recorded} if recorded else told
@@ -95,14 +97,15 @@ def lay_out_request(folder: Path, request: Mapping[str, Any]) -> Path:
     return path
 
 
-def called_adapters(path: Path, call: str, told: Any, root: Path | None = None) -> list[dict[str, Any]]:
+def called_adapters(path: Path, call: str, told: Any, root: Path | None = None, shape: Mapping[str, int] | None = None
+                    ) -> list[dict[str, Any]]:
     """Return the adapter of each kernel of the text that a recorded call launches. Raises Refused for what is no record.
 
     root  where the files lie that came with the text: a kernel may stand in one of them
     """
     record, expression = read_record(told), read_call(call)
     if path.suffix in SUFFIXES:
-        return _called_cuda(path, record, expression)
+        return _called_cuda(path, record, expression, shape or {})
     adapters: list[dict[str, Any]] = []
     launches = [{**one, "file": str(_place_of(one["file"], path, root))} for one in record["launches"]]
     for each, kernel in read_recorded(path, {**record, "launches": launches}):
@@ -123,9 +126,9 @@ def called_adapters(path: Path, call: str, told: Any, root: Path | None = None) 
     return adapters[:MOST_ADAPTERS]
 
 
-def _called_cuda(path: Path, record: dict[str, Any], call: CallExpression) -> list[dict[str, Any]]:
+def _called_cuda(path: Path, record: dict[str, Any], call: CallExpression, macros: Mapping[str, int]) -> list[dict[str, Any]]:
     adapters: list[dict[str, Any]] = []
-    for each, source, draft in drafts_of(path, record, call)[:MOST_ADAPTERS]:
+    for each, source, draft in drafts_of(path, record, call, macros=macros)[:MOST_ADAPTERS]:
         if isinstance(draft, Refused):
             adapters.append({"kernel": each.name, "why": str(draft)})
             continue

@@ -28,7 +28,7 @@ def rows_of(folder: Path, file: str, call: str, dtype: str) -> list[dict[str, An
     """Return a row for each kernel that a call launches."""
     path = folder / file
     try:
-        told = read_record(json.loads(json.dumps(record_call(path, call, dtype))))
+        told = read_record(json.loads(json.dumps(record_call(path, call, dtype, {}))))
         drafts = drafts_of(path, told, read_call(call))
     except Refused as refused:
         return [{"file": file, "kernel": "?", "call": call, "why": str(refused)}]

@@ -67,7 +67,7 @@ def recorded(folder: Path, text: str, call: str) -> Any:
     """Return (what is found, adapter) of the one kernel that a call launches, its record read as it comes from another process."""
     path = folder / "mine.cu"
     path.write_text(text)
-    told = read_record(json.loads(json.dumps(record_call(path, call, ""))))
+    told = read_record(json.loads(json.dumps(record_call(path, call, "", {}))))
     (each, source, draft), = drafts_of(path, told, read_call(call))
     assert not isinstance(draft, Refused), draft
     describe_text(draft.text, "mine", title="", kernel=each.name, source_hash="")           # it asks nothing
@@ -102,7 +102,7 @@ def test_a_host_that_reads_a_tensor_is_said(tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(SCALE)
     with pytest.raises(Refused, match="reads or writes memory of a tensor, which has none here"):
-        record_call(path, "first_of(randn(4))", "")
+        record_call(path, "first_of(randn(4))", "", {})
 
 
 @pytest.mark.deep_only              # torch's headers take a compiler half a minute

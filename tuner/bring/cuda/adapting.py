@@ -93,10 +93,12 @@ class _CudaWriting(_Writing):
             values.append(f"{{{name}}}" if name in self.each.params else TYPES.get(text, text))
         return tuple(values)
 
-    def kernel_text(self, file: str) -> str:
+    def kernel_text(self, file: str, macros: Mapping[str, int]) -> str:
         """Return the CudaKernel, whose file lies beside the adapter."""
         template = f", template={_tuple(self.template())}" if self.each.template else ""
-        return f'CudaKernel(Path(__file__).with_name("{file}"), "{self.source.function.qualified}"{template})'
+        given = {name: f'"{value}"' for name, value in macros.items() if name not in self.each.params}
+        defines = f", defines={_mapping(given)}" if given else ""
+        return f'CudaKernel(Path(__file__).with_name("{file}"), "{self.source.function.qualified}"{template}{defines})'
 
     def record(self) -> list[str]:
         dtype = DTYPES.get(self.dtype, "fp32")
@@ -123,8 +125,12 @@ class _CudaWriting(_Writing):
         return lines
 
 
-def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression, file: str) -> Draft:
-    """Return the adapter of one kernel of a recorded call; `file` is its .cu file's name, which lies beside it. Raises Refused."""
+def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression, file: str,
+                      macros: Mapping[str, int]) -> Draft:
+    """Return the adapter of one kernel of a recorded call; `file` is its .cu file's name, which lies beside it. Raises Refused.
+
+    macros  those that a build gives by -D, with their numbers
+    """
     if not each.dims:
         raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
     if not [name for name, one in each.launch["arguments"].items() if one["kind"] == "tensor"]:
@@ -138,7 +144,7 @@ def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str,
              "from pathlib import Path", "", "import torch", "import triton", "",
              f"from tuner.team.adapter import CudaKernel, CudaOperator, Dim, {'Struct, ' if has_structs else ''}launch_default", "",
              *([_SMS] if writing.counts_sms else []),
-             f"KERNEL = {writing.kernel_text(file)}", f"GRID = {grid}", f"TYPES = {writing.types()}", "", "",
+             f"KERNEL = {writing.kernel_text(file, macros)}", f"GRID = {grid}", f"TYPES = {writing.types()}", "", "",
              *arguments, "", "", *answer, "", "", *record, ""]
     to_do = [*(f"arguments: {ask}" for ask in dict.fromkeys(writing.asks)), *dict.fromkeys(writing.to_do),
              f"reference: the default's own result, {NOT_INDEPENDENT}; write what the kernel computes, in torch"]

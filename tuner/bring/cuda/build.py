@@ -65,6 +65,8 @@ def say_errors(told: str, name: str, left_out: Sequence[str]) -> str:
     own = [each for each in errors if each[0] == name] or errors
     said = "; ".join(f"{'' if file == name else f'{file} '}line {line}: {what}" for file, line, what in own[:3])
     hint = f" (left out: {', '.join(left_out[:6])})" if left_out else ""
+    if missing := re.search(r"[‘']([A-Z]\w*)[’'] was not declared", said):
+        hint += f" (a macro that the build gives: --shape {missing[1]}=NUMBER)"
     return f"the host's part does not compile: {said or told.strip()[-MOST_SAID:]}{hint}"[:2 * MOST_SAID]
 
 

@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def main(parent_pid: str) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))            # of a host that reads what is not there
     with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer, tempfile.TemporaryDirectory() as folder:
         try:
-            told = record(Path(request["file"]), request["call"], request.get("dtype") or "", Path(folder))
+            told = record(Path(request["file"]), request["call"], request["dtype"], Path(folder), request["macros"])
         except Refused as refused:
             told = {"failed": str(refused)}
         answer.write(json.dumps({"recorded": told}, default=str) + "\n")
@@ -52,10 +53,11 @@ def main(parent_pid: str) -> int:
     os._exit(0)                         # not through destructors of the file's own
 
 
-def record(path: Path, text: str, dtype: str, folder: Path) -> dict[str, Any]:
+def record(path: Path, text: str, dtype: str, folder: Path, macros: Mapping[str, int]) -> dict[str, Any]:
     """Return what a call launches, as `calls.session` tells it. Raises Refused where it cannot be compiled."""
     call = read_call(text)
-    part = host_part(path.read_text(errors="replace"), path.parent, path.name, call.function)
+    given = "".join(f"#define {name} {int(value)}\n" for name, value in macros.items())
+    part = host_part(given + path.read_text(errors="replace"), path.parent, path.name, call.function)
     with ThreadPoolExecutor(1) as pool:
         building = pool.submit(build, part, folder, path.name)
         mode = _stand_in()

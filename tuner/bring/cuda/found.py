@@ -30,13 +30,16 @@ KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "s
 REFERENCE = f"reference: what the default itself computes, {NOT_INDEPENDENT}: configurations are seen to agree, not to be right"
 
 
-def record_call(path: Path, call: str, dtype: str) -> dict[str, Any]:
-    """Return what one call of the file's host function launches. Raises Refused with why it launches nothing."""
+def record_call(path: Path, call: str, dtype: str, macros: Mapping[str, int]) -> dict[str, Any]:
+    """Return what one call of the file's host function launches; `macros`: those that a build gives by -D, with their numbers.
+
+    Raises Refused with why it launches nothing.
+    """
     try:
         read_call(call)
     except Refused as refused:
         raise Refused(f"--call: {refused}") from refused
-    request = {"file": str(path.resolve()), "call": call, "dtype": dtype}
+    request = {"file": str(path.resolve()), "call": call, "dtype": dtype, "macros": dict(macros)}
     told = process.ask_child(CHILD, request, 1, COMPILE_S, lambda done, of: None)
     recorded: dict[str, Any] = told.get("recorded", {"failed": told.get("failed", "no answer")})
     if "failed" in recorded:
@@ -62,10 +65,10 @@ def sources_of(path: Path) -> dict[str, CudaSource]:
     return found
 
 
-def check_call(path: Path, name: str, call: str, dtype: str, say: Callable[[int, int], None],
+def check_call(path: Path, name: str, call: str, dtype: str, macros: Mapping[str, int], say: Callable[[int, int], None],
                keep: Callable[[dict[str, Any]], None]) -> list[Found]:
     """Return what is found of the kernels that one call launches; `keep` is given the record itself. Raises Refused."""
-    told = record_call(path, call, dtype)
+    told = record_call(path, call, dtype, macros)
     keep(told)
     understood = [pair for pair in understand_cuda(told, sources_of(path)) if name in ("", pair[0].name)]
     launched = list(dict.fromkeys(each["kernel"] for each in told["launches"]))
@@ -73,14 +76,15 @@ def check_call(path: Path, name: str, call: str, dtype: str, say: Callable[[int,
         raise Refused(f"the call launches {', '.join(launched)}" + (f", no {name}" if name else ", which cannot be read"))
     found, jobs = [], []
     for each, source in understood:
-        one, more = found_of(each, source, told, SAMPLES if len(understood) <= FEW_KERNELS or name else 0)
+        one, more = found_of(each, source, told, SAMPLES if len(understood) <= FEW_KERNELS or name else 0, macros)
         found.append(one)
         jobs += more
     compile_jobs(found, jobs, say)
     return found
 
 
-def found_of(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], samples: int) -> tuple[Found, list[dict[str, Any]]]:
+def found_of(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], samples: int, macros: Mapping[str, int] | None = None
+             ) -> tuple[Found, list[dict[str, Any]]]:
     """Return what is found of one kernel of the call, and the samples to compile."""
     launch, kernel = each.launch, read_kernel(source, each, told)
     found = Found(source.function.name, source.kind, source.line)
@@ -104,8 +108,8 @@ def found_of(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], sa
         found.problems.append(Problem("nothing can be tuned: the host was seen to choose nothing for it", ""))
     space = space_of(each)
     found.size, found.valid, found.pruned = space.size, len(space), dict(space.pruned)
-    return found, [_job(each, source, config) for config in choose_samples(found.default, space, samples)] if each.params else [
-        _job(each, source, {})]
+    configs = choose_samples(found.default, space, samples) if each.params else [{}]
+    return found, [_job(each, source, config, macros or {}) for config in configs]
 
 
 def space_of(each: RecordedCuda) -> Space:
@@ -119,10 +123,10 @@ def space_of(each: RecordedCuda) -> Space:
     return Space.enumerate(params, rules) if params else Space.listed([])
 
 
-def _job(each: RecordedCuda, source: CudaSource, config: Mapping[str, Any]) -> dict[str, Any]:
+def _job(each: RecordedCuda, source: CudaSource, config: Mapping[str, Any], macros: Mapping[str, int]) -> dict[str, Any]:
     template = {name: config.get(name, value) for name, value in each.template.items()}
     values = [as_macro(value) if isinstance(value, int) else TYPES.get(value, value) for value in template.values()]
-    defines = {name: as_macro(value) for name, value in config.items() if name not in template and name not in BLOCK}
+    defines = {name: as_macro(value) for name, value in {**macros, **config}.items() if name not in template and name not in BLOCK}
     threads = {**each.launch["options"], **config}
     return {"name": source.function.name, "config": dict(config), "text": source.text, "file": str(source.file),
             "expression": source.function.qualified + (f"<{', '.join(values)}>" if values else ""),
@@ -143,22 +147,23 @@ def _argument(name: str, value: Mapping[str, Any], written: bool) -> dict[str, A
 Drafts = list[tuple[RecordedCuda, CudaSource, Draft | Refused]]
 
 
-def drafts_of(path: Path, told: Mapping[str, Any], call: CallExpression, name: str = "") -> Drafts:
+def drafts_of(path: Path, told: Mapping[str, Any], call: CallExpression, name: str = "", macros: Mapping[str, int] | None = None
+              ) -> Drafts:
     """Return (what was recorded, kernel, its adapter or Refused) of each kernel that a record launches. Raises Refused."""
     found: Drafts = []
     for each, source in understand_cuda(told, sources_of(path)):
         if name in ("", each.name):
             try:
-                found.append((each, source, write_called_cuda(each, source, told, call, path.name)))
+                found.append((each, source, write_called_cuda(each, source, told, call, path.name, macros or {})))
             except Refused as refused:
                 found.append((each, source, refused))
     return found
 
 
-def draft_of_call(path: Path, name: str, call: str, dtype: str) -> Draft:
+def draft_of_call(path: Path, name: str, call: str, dtype: str, macros: Mapping[str, int]) -> Draft:
     """Return the adapter of the one kernel that a call launches, or of that named. Raises Refused."""
-    told = record_call(path, call, dtype)
-    drafts = drafts_of(path, told, read_call(call), name)
+    told = record_call(path, call, dtype, macros)
+    drafts = drafts_of(path, told, read_call(call), name, macros)
     if len(drafts) != 1:
         names = ", ".join(each.name for each, _, _ in drafts) or f"no {name}"
         raise Refused(f"the call launches {names}: name one as {path.name}:NAME")

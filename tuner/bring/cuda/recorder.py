@@ -23,6 +23,7 @@ MOST_VALUES = 1024
 MOST_WORDS = 64                                     # of a struct that is told word by word
 GPU = torch.device("cuda", 0)
 _WITH = re.compile(r"\[with (.*)\]\s*$", re.DOTALL)
+_OURS = re.compile(r"\bridgepoint_\d+::")          # the namespace of a variant
 BLOCK = ("block_size_x", "block_size_y", "block_size_z")
 
 
@@ -242,7 +243,7 @@ def pointed_type(pretty: str) -> str:
 
 def template_of(pretty: str) -> dict[str, str]:
     """Return template values by name, of "void k(T*) [with T = float; int N = 128; bool F = true]"."""
-    match = _WITH.search(pretty)
+    match = _WITH.search(_OURS.sub("", pretty))
     found: dict[str, str] = {}
     for part in _split(match[1]) if match else ():
         name, equals, value = part.partition(" = ")

@@ -93,7 +93,8 @@ class Command(BaseCommand):
         target = Path(options["out"]) if options["out"] else path.with_name(ADAPTER.format(path.stem))
         sources = read_sources(path)
         if sources is not None and is_expression(options["call"]):
-            draft, text = draft_of_cuda_call(path, name, options["call"], options["dtype"]), None
+            macros = read_shape(options["shape"])
+            draft, text = draft_of_cuda_call(path, name, options["call"], options["dtype"], macros), None
         elif sources is not None:
             source = choose_source(sources, name, path)
             file, text = file_beside(source, path if options["out"] == "-" else target)
