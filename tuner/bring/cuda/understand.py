@@ -10,18 +10,17 @@ from math import prod
 from typing import Any
 
 from tuner.bring.calls.again import Again, read_again
-from tuner.bring.calls.fitting import Point, fit
+from tuner.bring.calls.fitting import Point
 from tuner.bring.calls.found import is_contiguous
 from tuner.bring.calls.understand import META, Recorded, _at, _fit_numbers, _name_dims
+from tuner.bring.cuda.fitting import fit_capped, fit_simple, value_of
 from tuner.bring.cuda.structs import lift_tensors
 from tuner.bring.cuda_source import CudaSource
 from tuner.tuning.cuda.functions import BLOCK
-from tuner.tuning.team.expressions import FUNCTIONS, Expression
+from tuner.tuning.team.expressions import FUNCTIONS
 
 SMEM = "smem"
-_FACTORS = (2, 4, 8, 16, 32, 64)
 _MOST_KNOWN = 24
-_TILES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 @dataclass
@@ -93,7 +92,7 @@ def _fit_left(each: RecordedCuda, points: Sequence[Again]) -> None:
             numbers[path] = at
     for path in [path for path, formula in each.formulas.items() if formula is None and path in numbers]:
         seen: list[Point] = [(one.env(each.dims), number) for one, number in zip(calls, numbers[path], strict=True)]
-        formula = _fit_simple(seen, list(each.dims), [], [])
+        formula = fit_simple(seen, list(each.dims), [], [])
         each.formulas[path] = None if formula is None else _plain(formula)
     known = {f"({text})" if " " in text else text: numbers[path] for path, text in each.formulas.items()
              if text is not None and path in numbers and not text.isdecimal()}
@@ -206,7 +205,7 @@ def _read_grid(each: RecordedCuda, source: CudaSource, points: Sequence[Again], 
     names = set(re.findall(r"[A-Za-z_]\w*", read[axis])) - FUNCTIONS.keys()
     known = [_known(each, one) for one in points]
     arguments = {name for name, one in each.launch["arguments"].items() if one["kind"] == "int"}
-    if not names <= {*arguments, *each.params} or any(_value(read[axis], env) != _extent(one, axis)
+    if not names <= {*arguments, *each.params} or any(value_of(read[axis], env) != _extent(one, axis)
                                                       for env, one in zip(known, points, strict=True)):
         return None
     return re.sub(r"[A-Za-z_]\w*", lambda match: f"triton.{match[0]}" if match[0] in ("cdiv", "next_power_of_2")
@@ -224,88 +223,7 @@ def _fit(each: RecordedCuda, points: Sequence[Again], value: Any) -> str | None:
     fixed = sorted({one["value"] for one in each.launch["constexprs"].values() if type(one["value"]) is int and one["value"] > 1}
                    | {each.launch["options"][name] for name in BLOCK if each.launch["options"][name] > 1})
     blocks = [name for name in each.params if type(each.default[name]) is int]
-    return _fit_simple(seen, sizes, blocks, fixed) or _fit_capped(seen, sizes, blocks, fixed)
-
-
-def _fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], fixed: Sequence[int]) -> str | None:
-    """Return a formula over sizes and blocks; where none holds also over products of blocks, as `threads * ITEMS`."""
-    if (formula := fit(seen, sizes, blocks, META, fixed)) is not None:
-        return formula
-    for find in (_fit_affine, _fit_tiles):
-        if (formula := find(seen, sizes)) is not None:
-            return formula
-    more: dict[str, tuple[str, list[int]]] = {}
-    varying = [name for name in blocks if len({env.get(name, 0) for env, _ in seen}) > 1]
-    for at, name in enumerate(varying):
-        own = [env.get(name, 0) for env, _ in seen]
-        for other in varying[at + 1:]:
-            more[f"{name}__{other}"] = (f"({META.format(name)} * {META.format(other)})",
-                                        [one * env.get(other, 0) for one, (env, _) in zip(own, seen, strict=True)])
-        for by in _FACTORS:
-            more[f"{name}__{by}"] = f"({META.format(name)} * {by})", [one * by for one in own]
-            more[f"{name}__over_{by}"] = f"({META.format(name)} // {by})", [one // by for one in own]
-    for name, (text, values) in more.items():
-        points = [({**env, name: value}, number) for (env, number), value in zip(seen, values, strict=True)]
-        if (formula := fit(points, sizes, [name], META, ())) is not None:
-            return formula.replace(META.format(name), text)
-    return None
-
-
-def _fit_affine(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
-    """Return a size times a whole number and another one beside: `2 * r + 1`."""
-    for name in sizes:
-        pairs = sorted({(env.get(name, 0), number) for env, number in seen})
-        if len(pairs) < 3 or pairs[0][0] == pairs[-1][0]:
-            continue
-        times, left = divmod(pairs[-1][1] - pairs[0][1], pairs[-1][0] - pairs[0][0])
-        beside = pairs[0][1] - times * pairs[0][0]
-        if not left and times > 0 and all(times * size + beside == number for size, number in pairs):
-            return f"({times} * {META.format(name)} {'-' if beside < 0 else '+'} {abs(beside)})"
-    return None
-
-
-def _fit_tiles(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
-    """Return the product of two sizes in tiles of fixed extents: `cdiv(M, 128) * (N // 64)`."""
-    numbers = [number for _, number in seen]
-    tiles: list[tuple[str, list[int]]] = []
-    for name in sizes:
-        values = [env.get(name, 0) for env, _ in seen]
-        if len(set(values)) > 1:
-            for by in _TILES:
-                tiles += [(f"triton.cdiv({META.format(name)}, {by})", [-(-each // by) for each in values]),
-                          (f"({META.format(name)} // {by})", [each // by for each in values])]
-    for at, (text, values) in enumerate(tiles):
-        for other, others in tiles[at + 1:]:
-            if all(one * two == number for one, two, number in zip(values, others, numbers, strict=True)):
-                return f"{text} * {other}"
-    return None
-
-
-def _fit_capped(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], fixed: Sequence[int]) -> str | None:
-    """Return a formula that holds below a largest or above a smallest number: `min(K // 4, 1024)`."""
-    numbers = [number for _, number in seen]
-    for name, bound in (("min", max(numbers)), ("max", min(numbers))):
-        inside = [(env, number) for env, number in seen if number != bound]
-        if not inside or len(inside) == len(seen):
-            continue
-        for points in ([*seen[:1], *inside], inside):               # the call itself may be at the bound, or beyond it
-            for some in (*([one] for one in sizes), sizes):
-                formula = _fit_simple(points, some, blocks, fixed)
-                if formula is None or formula.isdecimal():
-                    continue
-                text = f"{name}({formula}, {bound})"
-                if all(_value(text, env) == number for env, number in seen):
-                    return text
-    return None
-
-
-def _value(text: str, env: Mapping[str, int]) -> int | None:
-    """Return the number that a formula of ours gives; None where it gives none."""
-    plain = text.replace('meta["', "").replace('"]', "").replace("triton.", "")
-    try:
-        return int(Expression(plain, list(env)).value(env))
-    except ValueError:
-        return None
+    return fit_simple(seen, sizes, blocks, fixed) or fit_capped(seen, sizes, blocks, fixed)
 
 
 def _known(each: RecordedCuda, one: Again) -> dict[str, int]:
