@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from profiles.base.refused import Refused
-from tuner.bring.cuda.host_text import TORCH, HostPart
+from tuner.bring.cuda.host_edits import TORCH
+from tuner.bring.cuda.host_text import HostPart
 from tuner.tuning.cuda import nvrtc
 
 HEADERS = Path(__file__).with_name("include")

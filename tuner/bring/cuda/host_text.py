@@ -102,8 +102,7 @@ def _in_namespace(variant: Variant, bare: str, function: str, number: int, name:
     wanted = _wanted(source, bare, function)
     kept, _ = _keep(source, _reached(source, wanted))
     code = modern(INCLUDE.sub("", with_launches(kept)))
-    code = re.sub(r'extern\s+"C"\s*\{', "namespace {", code)
-    code = re.sub(r'extern\s+"C"', "", code)
+    code = re.sub(r'extern\s+"C"', 'extern "C++"', code)         # of C there is one function of a name
     added = _added(source, wanted, f"{function}|{number}")
     return "\n".join([f"namespace ridgepoint_{number} {{", f'#line 1 "{name}"', code, *added, "}",
                       *(f"#undef {each}" for each in variant.macros)])
@@ -192,7 +191,8 @@ def _added(source: Source, wanted: Sequence[Item], name: str) -> Iterator[str]:
             given = [f"<{each}>" for each in _instances(source, item)]
         for each in given:
             function = f"&{item.names[0]}{each}"
-            if len(wanted) > 1 and not each:
+            declared = [one for one in source.of_name[item.names[0]] if one.kind == "function" and one.names[0] == item.names[0]]
+            if len(declared) > 1 and not each:
                 types = ", ".join(one.type for one in parameters_of(source, item))
                 function = f"static_cast<{_result(source, item)} (*)({types})>({function})"
             line = f'static int ridgepoint_added_{number} = ::{RECORDED}::add("{name}", {function});'

@@ -116,7 +116,7 @@ class Recorder(Values):
             of_base = self._tensors.setdefault(base, [])
             if not any(each is tensor for each in of_base):
                 of_base.append(tensor)
-            return base + int(tensor.storage_offset()) * tensor.element_size()
+            return base + int(tensor.storage_offset()) * int(tensor.element_size())
         finally:
             Values.computes = before
 
@@ -198,9 +198,9 @@ class Recorder(Values):
         storage = first.untyped_storage()._cdata if first is not None else base
         whole = first.untyped_storage().nbytes() if first is not None else self._raw[base]
         count = (whole - offset) // size
-        held = self._held.pop(base, b"") if not offset else b""         # what a kernel then writes is not known
+        content = self._held.pop(base, b"") if not offset else b""      # what a kernel then writes is not known
         return {"kind": "tensor", "dtype": dtype, "shape": [count], "strides": [1], "storage": storage, "offset": offset // size,
-                **_content(held, dtype, count)}
+                **_content(content, dtype, count)}
 
 
 def _content(held: bytes, dtype: str, count: int) -> dict[str, Any]:

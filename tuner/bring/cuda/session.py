@@ -17,7 +17,8 @@ from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.expression import CallExpression
 from tuner.bring.calls.recorder import describe
 from tuner.bring.calls.session import Session, _short
-from tuner.bring.cuda.host_text import HostPart, Parameter
+from tuner.bring.cuda.host_edits import Parameter
+from tuner.bring.cuda.host_text import HostPart
 from tuner.bring.cuda.recorder import DTYPES, Recorder, pointed_type
 
 STREAMS = ("CUstream_st", "CUevent_st")
@@ -116,14 +117,14 @@ class CudaSession(Session):
 
     def __init__(self, library: Library, name: str, mode: FakeTensorMode, dtype: torch.dtype) -> None:
         super().__init__(ModuleType("host"), Choices(), mode, dtype)
-        self.values = self.recorder = library.recorder
+        self.values = self.recorder = self.known = library.recorder
         self.library = library
         setattr(self.module, name, library.call)
         library.made = self._as
         self._chose = False             # whether the variants were called
 
     def _run(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> tuple[str, Any]:
-        self.recorder.begin()
+        self.known.begin()
         return super()._run(call, instead)
 
     def _with_choices(self, call: CallExpression, *_: Any) -> list[dict[str, Any]]:

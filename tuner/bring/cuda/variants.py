@@ -48,6 +48,8 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
     bodies = [source.items[at] for at in hosts]
     named = {word for item in bodies for word in source.words[item.first:item.last + 1]}
     held = [name] if name in defines else [each for each, number in defines.items() if number == value and each in named]
+    if name not in defines and set(held) & proposed.function.uses:
+        return                          # the kernel itself rests on the number, which a launch alone cannot change
     if held:
         text = without_defines(source.text, held)
         lines = "".join(f"#define {each} {other}\n" for each in held)

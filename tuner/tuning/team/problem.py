@@ -159,6 +159,8 @@ class Launches:
 class CudaProblem(TeamInputs, Launches):
     """Raises ValueError as `Launches` does."""
 
+    adapter: CudaOperator
+
     def __init__(self, adapter: CudaOperator, shape: Mapping[str, Any], dtype: str, device: torch.device, seed: int) -> None:
         TeamInputs.__init__(self, adapter, shape, dtype, device, seed)
         Launches.__init__(self, adapter, self.args, dtype, device)
