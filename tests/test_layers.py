@@ -27,7 +27,7 @@ MOST_MODULES = 25            # in one folder
 
 # feature -> modules of it that do not lie in a folder of its name
 MEMBERS = {
-    "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.windows", "profiles.ingest.windows",
+    "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.arrays", "profiles.ingest.windows",
                               "profiles.ingest.spool", "profiles.ingest.scratch"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),

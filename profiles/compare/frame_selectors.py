@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from django.core.cache import cache
 
@@ -16,6 +15,7 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.shapes import launches_of
 from profiles.analysis.trace.time.steps import Steps, StepVerdict, judge_steps, kernel_steps, steps_of
 from profiles.analysis.trace.time.tiling import devices
+from profiles.ingest.arrays import Bools, Ints
 from profiles.models import Profile
 from profiles.store.frame import frame_read
 from profiles.store.timeline import timeline
@@ -52,7 +52,7 @@ class Steady:
     """`launches[i]`: the i-th kernel of the profile, by start, was launched in a step that counts, where its call is not known
     began in one. `steps` of them count (a step of several ranks once), `left_out` do not."""
 
-    launches: npt.NDArray[np.bool_]
+    launches: Bools
     steps: int
     left_out: int
 
@@ -99,7 +99,7 @@ def _pack_steps(profile: Profile) -> tuple[bytes, int, int, int] | tuple[()]:
 MOST_TEXTS = 4_000              # distinct problems of a trace that are kept
 
 
-def problems(profile: Profile, index: npt.NDArray[np.int64]) -> pa.Array:
+def problems(profile: Profile, index: Ints) -> pa.Array:
     """Return "aten::mm 4096×4096, 4096×1024" for the launches at `index` (among the profile's kernels, by start) as a text
     column, "" where the trace does not state input shapes."""
     packed = kept("problems-1", profile, lambda: _pack_problems(profile))

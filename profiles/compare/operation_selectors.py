@@ -16,6 +16,7 @@ from profiles.analysis.compare.operations import UNKNOWN, VERDICTS, Operation, O
 from profiles.analysis.core.sentences import time_text
 from profiles.analysis.trace.needed.facts import MOST_LAUNCHES
 from profiles.compare.frame_selectors import MOST_SLICES, kept, page_frame, slices
+from profiles.ingest.arrays import Ints
 from profiles.models import Profile
 
 _ARRAYS = (("operation", np.int32), ("by_kernel", np.int32), ("has_operator", np.bool_), ("flop", np.float64),
@@ -53,7 +54,7 @@ def too_large_text(profile: Profile) -> str:
     return ""
 
 
-def with_operations(table: pa.Table, made: LaunchOperations | None, index: npt.NDArray[np.int64]) -> pa.Table:
+def with_operations(table: pa.Table, made: LaunchOperations | None, index: Ints) -> pa.Table:
     """Return a profile's launches with what each computes: the columns that `compare_operations` reads; `index`: of its kernels."""
     if made is None:
         count = len(index)

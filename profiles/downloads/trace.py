@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
 from profiles.analysis.compare.launches import LAUNCHES as STORED_LAUNCHES
+from profiles.ingest.arrays import Array, Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.models import Profile
 from profiles.store import launches as store_launches
@@ -86,7 +86,7 @@ def slice_tables(timeline: Timeline, area: Area) -> Iterator[pa.Table]:
         ], schema=SCHEMA)
 
 
-def _nullable(values: npt.NDArray[Any]) -> pa.Array:
+def _nullable(values: Array) -> pa.Array:
     return pa.array(values.astype(np.int64), mask=values == np.iinfo(values.dtype).min)
 
 
@@ -112,7 +112,7 @@ def string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def microseconds(ns: npt.NDArray[np.int64]) -> pa.Array:
+def microseconds(ns: Ints) -> pa.Array:
     """12416 -> "12.416": exact, as no float of an epoch time is."""
     whole, rest = pa.array(ns // 1000).cast(pa.string()), pa.array(ns % 1000).cast(pa.string())
     return pc.binary_join_element_wise(whole, pc.utf8_lpad(rest, 3, "0"), ".")
@@ -149,11 +149,11 @@ def _arguments(timeline: Timeline, rows: dict[str, Any]) -> pa.Array:
     return pc.replace_substring_regex(join_texts(*parts), "^,", "")
 
 
-def _known_only(values: npt.NDArray[Any], label: str | pa.Array, text: pa.Array) -> pa.Array:
+def _known_only(values: Array, label: str | pa.Array, text: pa.Array) -> pa.Array:
     return pc.if_else(pa.array(values != np.iinfo(values.dtype).min), join_texts(label, text), "")
 
 
-def _details(timeline: Timeline, ids: npt.NDArray[np.int64]) -> pa.Array:
+def _details(timeline: Timeline, ids: Ints) -> pa.Array:
     """The remaining arguments, as `,"name":value` texts."""
     used, place = np.unique(ids, return_inverse=True)
     texts = dict.fromkeys(used.tolist(), "")
@@ -184,7 +184,7 @@ def _members(text: str) -> str:
                    for key, value in values.items() if key not in own)
 
 
-def launch_records(rows: dict[str, Any], launching: npt.NDArray[np.bool_], places: Places) -> pa.Array | None:
+def launch_records(rows: dict[str, Any], launching: Bools, places: Places) -> pa.Array | None:
     """Arrows from launch calls to GPU work, which viewers draw from flow records only."""
     linked = rows["correlation"] != np.iinfo(np.int64).min
     begin = linked & (rows["category"] == Category.RUNTIME) & launching[rows["name_id"]]
@@ -231,7 +231,7 @@ def _records(timeline: Timeline, area: Area, tracks: list[int], places: Places) 
         rows = window.counted_rows
         if not rows["start_ns"].size:           # a trace of nothing but counters
             continue
-        order = np.argsort(rows["start_ns"], kind="stable")
+        order = stable_order(rows["start_ns"])
         rows = {name: values[order] for name, values in rows.items()}
         for lines in (slice_records(timeline, rows, names, places), launch_records(rows, launching, places)):
             if lines is not None and len(lines):
@@ -307,7 +307,7 @@ def _batches(timeline: Timeline, name: str) -> Iterator[dict[str, Any]]:
             yield {column: batch[column] for column in batch.schema.names}
 
 
-def _within(area: Area, tracks: list[int], track: npt.NDArray[Any], time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+def _within(area: Area, tracks: list[int], track: Array, time: Array) -> Rows:
     return np.flatnonzero(np.isin(track, tracks) & (time >= area.start_ns) & (time < area.end_ns))
 
 

@@ -13,6 +13,7 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.sentences import plural, time_text
 from profiles.analysis.core.shapes import Launches, Problem, launches_of
 from profiles.analysis.kernel.work import tensor_flop
+from profiles.ingest.arrays import stable_order
 from profiles.models import KernelShape, LaunchCounters, Profile
 from profiles.store.frame import frame_read
 
@@ -48,7 +49,7 @@ def _trace_launches(shape: KernelShape) -> list[Launch]:
     every = launches_of(frame)
     numbers = np.flatnonzero(_matching(every, frame, shape))
     rows = every.rows[numbers]
-    order = np.argsort(-frame["dur_ns"][rows], kind="stable")
+    order = stable_order(-frame["dur_ns"][rows])
     address = reverse("timeline", args=[shape.kernel.profile_id])
     out = []
     for number, row in zip(numbers[order].tolist(), rows[order].tolist(), strict=True):

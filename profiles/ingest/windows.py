@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from profiles.ingest.arrays import Array, Int32
 
 # ---- keep pandas out of this process ----
 # pyarrow imports pandas, where it is installed (Bokeh needs it), at the first conversion, to recognise its objects: 0.14 s of every
@@ -72,7 +73,7 @@ class Window:
     `name` and `detail` are indices into the trace's lists (-1: none); unknown numbers are MISSING, MISSING32 or NaN.
     """
 
-    columns: dict[str, npt.NDArray[Any]]
+    columns: dict[str, Array]
     end_ns: int                              # behind the last start
     more: bool = False                       # later windows may begin at this one's last start: too many begin there
 
@@ -116,7 +117,7 @@ class TableSlices:
     def __init__(self, table: pa.Table) -> None:
         self.rows = table.num_rows
         self._table = table
-        self._ids: dict[str, npt.NDArray[np.int32]] = {}
+        self._ids: dict[str, Int32] = {}
         self.names, self.details = self._texts("name"), self._texts("detail")
         start, dur = (table[name].to_numpy() for name in ("start_ns", "dur_ns"))
         self.end_ns = int((start + dur).max()) if len(start) else 0
@@ -135,7 +136,7 @@ class TableSlices:
             columns = {name: self._column(name) for name in SLICES.names}
             yield Window(columns, int(columns["start_ns"][-1]) + 1)
 
-    def _column(self, name: str) -> npt.NDArray[Any]:
+    def _column(self, name: str) -> Array:
         if name in self._ids:
             return self._ids[name]
         column = self._table[name].combine_chunks()
@@ -143,7 +144,7 @@ class TableSlices:
         if column.null_count:
             column = column.fill_null(float("nan") if name == "occupancy_pct" else False if name == "instant"
                                       else MISSING32 if name in _INT32 else MISSING)
-        values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+        values: Array = column.to_numpy(zero_copy_only=False)
         return values
 
 
@@ -156,7 +157,7 @@ def table_of(slices: Slices) -> pa.Table:
     return pa.Table.from_arrays([_arrow(name, columns[name], slices) for name in SLICES.names], schema=SLICES)
 
 
-def _arrow(name: str, values: npt.NDArray[Any], slices: Slices) -> pa.Array:
+def _arrow(name: str, values: Array, slices: Slices) -> pa.Array:
     if name in ("name", "detail"):
         texts = slices.names if name == "name" else list(slices.details)
         used = np.unique(values[values >= 0])

@@ -11,6 +11,7 @@ from bokeh.models import ColumnDataSource
 
 from profiles import theme
 from profiles.base.words import shorten
+from profiles.ingest.arrays import stable_order
 from profiles.ingest.trace import TraceError
 
 BARS, POINTS, BINS = 60, 5_000, 60
@@ -73,7 +74,7 @@ def _bars(x: Series, y: Series) -> tuple[dict[str, Any], str]:
 def _points(kind: str, x: Series, y: Series) -> tuple[dict[str, Any], str]:
     across, across_label = _scale(x)
     up, up_label = _scale(y)
-    order = np.argsort(across, kind="stable") if kind == "line" else np.arange(across.size)
+    order = stable_order(across) if kind == "line" else np.arange(across.size)
     keep = order[np.isfinite(across[order]) & np.isfinite(up[order])]
     step = math.ceil(keep.size / POINTS) if keep.size > POINTS else 1
     drawn = keep[::step]

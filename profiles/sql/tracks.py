@@ -5,22 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.core.tile_bytes import INSTANT, MERGED, TileRows, downsample
 from profiles.analysis.core.tiles import BIN_BITS
 from profiles.exports import files
+from profiles.ingest.arrays import Array, Floats, Ints, stable_order
 from profiles.ingest.trace import Category
 from profiles.sql.tables import CATEGORIES
 
 MAX_TRACKS, MAX_LANES = 32, 64
 FIRST_SLICE = 2**31
-Array = npt.NDArray[Any]
 
 
 @dataclass
@@ -50,7 +48,7 @@ def make_tracks(out: QueryTracks, table: pa.Table, end_ns: int) -> QueryTracks:
     return out
 
 
-def _floats(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
+def _floats(table: pa.Table, name: str) -> Floats:
     values = files.numbers(table, name)
     return np.full(table.num_rows, np.nan) if values is None else values.fill_null(float("nan")).to_numpy(zero_copy_only=False)
 
@@ -58,7 +56,7 @@ def _floats(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
 def _counter(out: QueryTracks, table: pa.Table) -> QueryTracks:
     time_ns, value = _floats(table, "time_ns"), _floats(table, "value")
     keep = np.flatnonzero(np.isfinite(time_ns) & np.isfinite(value) & (time_ns >= 0))
-    keep = keep[np.argsort(time_ns[keep], kind="stable")]
+    keep = keep[stable_order(time_ns[keep])]
     out.counter, out.columns = True, {"time_ns": time_ns[keep].astype(np.int64), "value": value[keep]}
     if not keep.size:
         out.error = "the query gave no rows with a time and a value"
@@ -95,20 +93,20 @@ def _texts(table: pa.Table, name: str, keep: Array) -> list[str]:
             for value in files.list_values(pc.take(table.column(position), keep))]
 
 
-def _lanes_of(table: pa.Table, keep: Array, title: str) -> tuple[npt.NDArray[np.int64], list[str]]:
+def _lanes_of(table: pa.Table, keep: Array, title: str) -> tuple[Ints, list[str]]:
     """A column `lane` splits the rows into tracks of their own; the most frequent ones where there are many."""
     if table.schema.get_field_index("lane") < 0:
         return np.zeros(keep.size, np.int64), [title]
     listed, lane_of_row, counts = np.unique(_texts(table, "lane", keep), return_inverse=True, return_counts=True)
     if listed.size <= MAX_TRACKS:
         return lane_of_row, [f"{title}: {text[:80]}" for text in listed.tolist()]
-    most = np.sort(np.argsort(-counts, kind="stable")[:MAX_TRACKS - 1])
+    most = np.sort(stable_order(-counts)[:MAX_TRACKS - 1])
     number = np.full(listed.size, most.size)
     number[most] = np.arange(most.size)
     return number[lane_of_row], [*(f"{title}: {text[:80]}" for text in listed[most].tolist()), f"{title}: others"]
 
 
-def _depths(track: Array, start_ns: Array, dur_ns: Array) -> npt.NDArray[np.int64]:
+def _depths(track: Array, start_ns: Array, dur_ns: Array) -> Ints:
     """The first free lane of the track for each slice; what would need more lanes than MAX_LANES shares the last one."""
     order = np.lexsort((-dur_ns, start_ns, track))
     depth = np.zeros(start_ns.size, np.int64)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools
 from profiles.store.area_columns import Key, column
 from profiles.store.timeline import Timeline
 
-Array = npt.NDArray[Any]
 Rows = dict[str, Array]
 WINDOW_ROWS = 400_000           # slices that begin in a window, about
 _BASE = ("track", "start_ns", "dur_ns", "instant")
@@ -29,13 +27,13 @@ class Area:
     least_ns: int | None = None                 # duration within [least_ns, most_ns)
     most_ns: int | None = None
 
-    def mask(self, timeline: Timeline) -> npt.NDArray[np.bool_]:
+    def mask(self, timeline: Timeline) -> Bools:
         """Track number -> is it of the area."""
         mask = np.zeros(len(timeline.tracks), np.bool_)
         mask[range(len(timeline.tracks)) if self.tracks is None else list(self.tracks)] = True
         return mask
 
-    def on(self, tracks: npt.NDArray[np.bool_]) -> Area:
+    def on(self, tracks: Bools) -> Area:
         """Return the same time on other tracks, every slice of them."""
         return Area(self.start_ns, self.end_ns, tuple(np.flatnonzero(tracks).tolist()))
 
@@ -48,7 +46,7 @@ class Window:
     end_ns: int
     done: float                 # share of the area's windows behind this one, 0-1
     rows: Rows
-    first: npt.NDArray[np.bool_]    # the window counts it: a slice that reaches over several is in each of them
+    first: Bools    # the window counts it: a slice that reaches over several is in each of them
 
     @property
     def counted_rows(self) -> Rows:
@@ -79,7 +77,7 @@ def windows(timeline: Timeline, area: Area, names: tuple[str, ...] = (), rows: i
         yield Window(start, end, (number + 1) / len(cuts), part, first)
 
 
-def _part(timeline: Timeline, area: Area, mask: npt.NDArray[np.bool_], span: tuple[int, int], window: tuple[int, int],
+def _part(timeline: Timeline, area: Area, mask: Bools, span: tuple[int, int], window: tuple[int, int],
           names: tuple[tuple[str, ...], tuple[str, ...]]) -> Rows:
     """Slices of one range of stored rows that overlap the window and that the area asks for."""
     lo, hi = span

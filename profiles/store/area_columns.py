@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from profiles.ingest.arrays import Array, Bools, Ints
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category
 from profiles.store import trace as store
@@ -24,7 +24,6 @@ from profiles.store.operators import operator_names
 from profiles.store.related import LAUNCHED_NEEDS, RAN_NEEDS, step_name, steps_launched, steps_ran
 from profiles.store.timeline import Timeline
 
-Array = npt.NDArray[Any]
 Rows = dict[str, Array]
 Key = tuple[int, ...]
 NULL = -(2**63)
@@ -49,7 +48,7 @@ class Column:
     codes: Callable[[Timeline, Rows], list[Array]]
     value: Callable[[Timeline, Key], Any]
 
-    def equal(self, timeline: Timeline, rows: Rows, key: Key) -> npt.NDArray[np.bool_]:
+    def equal(self, timeline: Timeline, rows: Rows, key: Key) -> Bools:
         same = np.ones(rows["slice"].size, np.bool_)
         for values, wanted in zip(self.codes(timeline, rows), key, strict=True):
             same &= values == wanted
@@ -87,7 +86,7 @@ def _short(timeline: Timeline, rows: Rows) -> list[Array]:
 
 
 @lru_cache(maxsize=8)
-def _short_ids(profile_id: int, etag: str, count: int) -> npt.NDArray[np.int64]:
+def _short_ids(profile_id: int, etag: str, count: int) -> Ints:
     """Name id -> the first name id with the same short name."""
     names = read_whole(store.local_path(store.key(profile_id, "names.parquet")))["name"].to_pylist()[:count]
     first: dict[str, int] = {}
@@ -185,7 +184,7 @@ def _arguments(timeline: Timeline, number: int) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=8)
-def _canonical(profile_id: int, etag: str, name: str) -> npt.NDArray[np.int64]:
+def _canonical(profile_id: int, etag: str, name: str) -> Ints:
     """Detail id -> the first detail id with the same value of an argument, -1 where it has none."""
     first: dict[str, int] = {}
     out: list[int] = []

@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from profiles.ingest.arrays import Bools, Rows
+
 CACHE_BYTES = 192 << 20
 MOST_KEPT = 64                      # row groups of one scattered read that the cache takes in
 Array = npt.NDArray[Any]
@@ -85,7 +87,7 @@ class Columns:
                 for i, name in enumerate(names)}
 
     def select(self, ranges: list[tuple[int, int]], tested: tuple[str, ...], names: tuple[str, ...],
-               test: Callable[[dict[str, Array]], npt.NDArray[np.bool_]]) -> dict[str, Array]:
+               test: Callable[[dict[str, Array]], Bools]) -> dict[str, Array]:
         """Return the rows of `ranges` that pass `test`, with their numbers as "row".
 
         `test` sees the columns `tested`. Columns that no chosen row needs are not decoded.
@@ -127,7 +129,7 @@ class Columns:
         begin = int(self.bounds[groups[0]])
         return {name: _plain(table[name])[first - begin:last - begin] for name in names}
 
-    def take(self, rows: npt.NDArray[np.intp], names: tuple[str, ...]) -> dict[str, Array]:
+    def take(self, rows: Rows, names: tuple[str, ...]) -> dict[str, Array]:
         """Return scattered rows of some columns, in the given order."""
         out = {name: values.repeat(0) for name, values in self.read(0, 0, names).items()}
         if not rows.size:

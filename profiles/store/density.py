@@ -5,11 +5,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bytes, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store.timeline import Timeline
 
@@ -25,8 +24,8 @@ class Density:
     """Per track and bin the share of time that is covered, 0-255, and the category that covers most."""
 
     bin_ns: int
-    share: npt.NDArray[np.uint8]          # tracks × bins
-    category: npt.NDArray[np.uint8]
+    share: Bytes          # tracks × bins
+    category: Bytes
 
     def pack(self) -> bytes:
         """Return the bytes that the overview reads, little endian.
@@ -72,7 +71,7 @@ def _make_density(timeline: Timeline) -> Density:
         at = layer[row] * bins + place
         cover += np.bincount(at, part_ns, minlength=cover.size)
         flat = at % (tracks * bins)
-        order = np.argsort(part_ns, kind="stable")
+        order = stable_order(part_ns)
         order = order[part_ns[order] >= most[flat[order]]]
         most[flat[order]] = part_ns[order]
         category[flat[order]] = rows["category"][keep][row][order]
@@ -80,7 +79,7 @@ def _make_density(timeline: Timeline) -> Density:
     return Density(bin_ns, np.clip(np.ceil(share * 255), 0, 255).astype(np.uint8), category.reshape(tracks, bins))
 
 
-def _rows(timeline: Timeline) -> list[tuple[dict[str, npt.NDArray[Any]], npt.NDArray[Any]]]:
+def _rows(timeline: Timeline) -> list[tuple[dict[str, Array], Array]]:
     """Slices as long as a bin, and merged entries of the others, each with the time that it covers."""
     out = []
     for lo, hi in timeline.ranges(0, int(timeline.document["end_ns"]) + 1, timeline.top):
@@ -93,8 +92,8 @@ def _rows(timeline: Timeline) -> list[tuple[dict[str, npt.NDArray[Any]], npt.NDA
     return out
 
 
-def _spread(start_ns: npt.NDArray[Any], dur_ns: npt.NDArray[Any], busy_ns: npt.NDArray[Any], bin_ns: int,
-            bins: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+def _spread(start_ns: Array, dur_ns: Array, busy_ns: Array, bin_ns: int,
+            bins: int) -> tuple[Array, Array, Array]:
     """Every bin that a slice touches: its row, the bin, and the ns of it that the slice covers there."""
     first = start_ns // bin_ns
     count = np.minimum((start_ns + np.maximum(dur_ns, 1) - 1) // bin_ns, bins - 1) - first + 1

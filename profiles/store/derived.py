@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from django.core.files import File
@@ -23,6 +22,7 @@ from django.core.files.storage import default_storage
 from profiles.analysis.core.derived import Stairs, bandwidth, queue_depth
 from profiles.analysis.core.tile_bytes import downsample
 from profiles.ingest import scratch
+from profiles.ingest.arrays import Floats, Ints
 from profiles.ingest.trace import GPU_WORK, MAX_GPUS, Category
 from profiles.store import trace as store
 from profiles.store.tables import ROW_GROUP
@@ -44,7 +44,7 @@ _LAUNCHED = f"""
 _COPIES = f"""
     select s.start_ns, s.dur_ns, a.bytes from slices s positional join arguments a
     where s.category = {int(Category.MEMCPY)} and a.device = ? and a.bytes is not null limit {MOST_PAIRS + 1}"""
-Row = tuple[int, int, npt.NDArray[np.int64], npt.NDArray[np.float64]]      # level, track, time_ns, value
+Row = tuple[int, int, Ints, Floats]      # level, track, time_ns, value
 
 
 def derive(profile_id: int) -> int:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from profiles.analysis.core.frame import Array, Frame, order_of
+from profiles.analysis.core.frame import Frame, order_of
+from profiles.ingest.arrays import Array
 from profiles.ingest.trace import Category, Device, Track
 from profiles.models import Profile
 from profiles.store import trace as store

@@ -6,16 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import trace as store
 from profiles.store.operators import operators_around, operators_of_work
 from profiles.store.related import givers, match
 from profiles.store.timeline import Timeline
 
-Int64 = npt.NDArray[np.int64]
 NULL = -(2**63)
 LINKS = 100                     # of one role: a graph launch owns hundreds of kernels
 _SAME_ID = 100_000
@@ -45,14 +44,14 @@ class Relations:
     counts: dict[str, int] = field(default_factory=dict)
     arrows: list[tuple[str, int, int]] = field(default_factory=list)
 
-    def add(self, timeline: Timeline, role: str, rows: Int64, middle_ns: int) -> list[int]:
+    def add(self, timeline: Timeline, role: str, rows: Ints, middle_ns: int) -> list[int]:
         """Keep the nearest to a moment, in order of time."""
         rows = np.unique(rows)
         if not rows.size:
             return []
         start = timeline.slices.take(rows, ("start_ns",))["start_ns"]
-        near = np.argsort(np.abs(start - middle_ns), kind="stable")[:LINKS]
-        kept: list[int] = rows[near][np.argsort(start[near], kind="stable")].tolist()
+        near = stable_order(np.abs(start - middle_ns))[:LINKS]
+        kept: list[int] = rows[near][stable_order(start[near])].tolist()
         self.roles[role] = [*self.roles.get(role, ()), *kept]
         self.counts[role] = self.counts.get(role, 0) + int(rows.size)
         return kept
@@ -105,7 +104,7 @@ def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> 
     kept = out.add(timeline, "launches", launches, middle_ns)
     correlations = timeline.arguments.take(np.array(kept, np.intp), ("correlation",))["correlation"].astype(np.int64)
     call_ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64)
-    order = np.argsort(call_ids, kind="stable")
+    order = stable_order(call_ids)
     of = match(correlations, call_ids[order], calls[order])
     shown = out.add(timeline, "calls", calls if len(calls) <= LINKS else np.unique(of[of >= 0]), middle_ns)
     out.counts |= {"calls": int(calls.size)} if calls.size else {}
@@ -113,7 +112,7 @@ def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> 
     out.arrows += [("launch", call if call >= 0 else one.row, row) for call, row in zip(of.tolist(), kept, strict=True)]
 
 
-def _within(timeline: Timeline, one: Slice) -> tuple[Int64, Int64]:
+def _within(timeline: Timeline, one: Slice) -> tuple[Ints, Ints]:
     """Launch calls inside a slice on its track, and the GPU work that they launched."""
     end = one.start_ns + max(one.dur_ns, 1)
     none = np.empty(0, np.int64)
@@ -131,12 +130,12 @@ def _within(timeline: Timeline, one: Slice) -> tuple[Int64, Int64]:
     return calls[np.isin(ids, timeline.arguments.take(work, ("correlation",))["correlation"])], work
 
 
-def _with(timeline: Timeline, column: str, value: int | None, kinds: tuple[Category, ...]) -> Int64:
+def _with(timeline: Timeline, column: str, value: int | None, kinds: tuple[Category, ...]) -> Ints:
     """Rows of some categories that carry an id. Ids are unique in a profile, also in one of many ranks."""
     return _all_with(timeline, column, np.array([value], np.int64), kinds) if value is not None else np.empty(0, np.int64)
 
 
-def _all_with(timeline: Timeline, column: str, ids: Int64, kinds: tuple[Category, ...]) -> Int64:
+def _all_with(timeline: Timeline, column: str, ids: Ints, kinds: tuple[Category, ...]) -> Ints:
     _, rows = givers(timeline, column, ids, kinds, every=True)
     return rows[:_SAME_ID]
 

@@ -5,23 +5,20 @@ Where no call is known, the one whose External id it has: traces without launch 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store.related import givers, match
 from profiles.store.timeline import Timeline
 
-Int64 = npt.NDArray[np.int64]
-Rows = dict[str, npt.NDArray[Any]]
+Rows = dict[str, Array]
 WINDOW_ROWS = 400_000           # slices that begin in a window in which operators around calls are looked for
 _PLACE = ("track", "depth", "start_ns", "dur_ns")
 _WORK = [int(kind) for kind in GPU_WORK]
 
 
-def operators_of_work(timeline: Timeline, correlation: Int64, external: Int64) -> Int64:
+def operators_of_work(timeline: Timeline, correlation: Ints, external: Ints) -> Ints:
     """Return the row of each piece of GPU work's operator, -1 where it has none."""
     ids, calls = givers(timeline, "correlation", correlation, (Category.RUNTIME,))
     call = match(correlation, ids, calls)
@@ -33,7 +30,7 @@ def operators_of_work(timeline: Timeline, correlation: Int64, external: Int64) -
     return out
 
 
-def operator_names(timeline: Timeline, rows: Rows) -> Int64:
+def operator_names(timeline: Timeline, rows: Rows) -> Ints:
     """Return, for slices of any kind, the name id of the operator that they belong to, else -1.
 
     `rows` has correlation, external_id and category.
@@ -50,7 +47,7 @@ def operator_names(timeline: Timeline, rows: Rows) -> Int64:
     return out
 
 
-def operators_around(timeline: Timeline, calls: Int64) -> tuple[Int64, Int64]:
+def operators_around(timeline: Timeline, calls: Ints) -> tuple[Ints, Ints]:
     """Return `calls` (rows, ascending) and the innermost operator around each, -1 where there is none."""
     out = np.full(calls.size, -1, np.int64)
     if not calls.size:
@@ -69,7 +66,7 @@ def operators_around(timeline: Timeline, calls: Int64) -> tuple[Int64, Int64]:
     return calls, out
 
 
-def _innermost(operators: Rows, calls: Rows) -> Int64:
+def _innermost(operators: Rows, calls: Rows) -> Ints:
     """Return the row of the deepest of `operators` around each of `calls`, -1 where there is none."""
     out = np.full(calls["start_ns"].size, -1, np.int64)
     times = np.unique(np.concatenate((operators["start_ns"], calls["start_ns"])))       # ranks: track and time fit one number
@@ -78,7 +75,7 @@ def _innermost(operators: Rows, calls: Rows) -> Int64:
     end, needed = (rows["start_ns"] + rows["dur_ns"] for rows in (operators, calls))
     for depth in np.unique(operators["depth"])[::-1].tolist():
         lane = np.flatnonzero(operators["depth"] == depth)
-        lane = lane[np.argsort(begin[lane], kind="stable")]
+        lane = lane[stable_order(begin[lane])]
         left = np.flatnonzero((out < 0) & (calls["depth"] > depth))
         if not left.size:
             continue

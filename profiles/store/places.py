@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Array = npt.NDArray[Any]
+from profiles.ingest.arrays import Array, stable_order
+
 Rows = tuple[int, int]              # [first, last)
 
 
@@ -39,7 +39,7 @@ class Places:
         self._levels: dict[tuple[int, int], _Level] = {}
         for table in np.unique(columns["table"]).tolist():
             mine = {name: values[columns["table"] == table] for name, values in columns.items()}
-            order = np.argsort(mine["row"], kind="stable")
+            order = stable_order(mine["row"])
             mine = {name: values[order] for name, values in mine.items()}
             first = np.flatnonzero(np.concatenate(([True], mine["level"][1:] != mine["level"][:-1])))
             ends = [*mine["row"][first[1:]].tolist(), rows[table]]

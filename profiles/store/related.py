@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store.timeline import Timeline
 
@@ -15,7 +14,7 @@ NULL = -(2**63)
 _GROUPS = 32                    # row groups decoded at a time
 
 
-def givers(timeline: Timeline, column: str, wanted: Int64, kinds: Iterable[Category], every: bool = False) -> tuple[Int64, Int64]:
+def givers(timeline: Timeline, column: str, wanted: Ints, kinds: Iterable[Category], every: bool = False) -> tuple[Ints, Ints]:
     """Return slices of some categories that carry one of the ids, or all of them; 0 is no id.
 
     (ids ascending, row of each id's last slice).
@@ -48,7 +47,7 @@ def givers(timeline: Timeline, column: str, wanted: Int64, kinds: Iterable[Categ
     return all_ids[last_of], all_rows[last_of]
 
 
-def match(wanted: Int64, ids: Int64, rows: Int64) -> Int64:
+def match(wanted: Ints, ids: Ints, rows: Ints) -> Ints:
     """Return the row of every wanted id, -1 where there is none.
 
     `ids` ascending and unique.
@@ -72,8 +71,7 @@ def _runs(groups: list[int]) -> list[tuple[int, int]]:
 
 # The marked step of slices of a stored trace, in both senses: that of the launch call, and that in which the slice began.
 
-Int64 = npt.NDArray[np.int64]
-Rows = dict[str, npt.NDArray[Any]]
+Rows = dict[str, Array]
 LAUNCHED_NEEDS = ("track", "start_ns", "category", "correlation")
 RAN_NEEDS = ("track", "start_ns")
 _WORK = [int(kind) for kind in GPU_WORK]
@@ -83,7 +81,7 @@ def step_name(timeline: Timeline, step: int) -> str | None:
     return timeline.document["steps"][step]["name"] if step >= 0 else None
 
 
-def steps_launched(timeline: Timeline, rows: Rows) -> Int64:
+def steps_launched(timeline: Timeline, rows: Rows) -> Ints:
     """Return the step in which each slice was launched, of what is no GPU work the one in which it began.
 
     -1: outside every step, or of GPU work whose call is not known. Steps of one name (of several ranks) are the first of them.
@@ -101,7 +99,7 @@ def steps_launched(timeline: Timeline, rows: Rows) -> Int64:
     return out
 
 
-def steps_ran(timeline: Timeline, rows: Rows) -> Int64:
+def steps_ran(timeline: Timeline, rows: Rows) -> Ints:
     """Return the step in which each slice began, -1 outside every step; each among those of its own rank."""
     steps = timeline.document["steps"]
     out = np.full(rows["start_ns"].size, -1, np.int64)
@@ -114,7 +112,7 @@ def steps_ran(timeline: Timeline, rows: Rows) -> Int64:
     for owner in dict.fromkeys(owners) if several else [""]:
         mine = np.array([number for number in range(len(steps)) if not several or owners[number] == owner], np.int64)
         start, end = (np.array([steps[number][key] for number in mine.tolist()], np.int64) for key in ("start_ns", "end_ns"))
-        order = np.argsort(start, kind="stable")
+        order = stable_order(start)
         at = np.searchsorted(start[order], rows["start_ns"], side="right") - 1
         inside = (at >= 0) & (owner_of_track == owner if owner_of_track is not None else True)
         if not mine.size:

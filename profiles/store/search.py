@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, sums_by
 from profiles.store.terms import Terms
 from profiles.store.timeline import Timeline
 
@@ -24,7 +24,6 @@ KEPT_HITS = 200_000                 # of one scan: with more, pages come from th
 CHUNK_ROWS = 1 << 20
 WORK_S = 0.8                        # of one request
 KEPT_SCANS = 32
-Array = npt.NDArray[Any]
 
 
 @dataclass
@@ -33,7 +32,7 @@ class Scan:
 
     timeline: Timeline
     terms: Terms
-    tracks: npt.NDArray[np.bool_]
+    tracks: Bools
     window: tuple[int, int] | None          # slices that overlap it; None: all
     ranges: list[tuple[int, int]] = field(default_factory=list)     # rows that are still to be read
     histogram: Array = field(default_factory=lambda: np.zeros(BINS, np.int64))
@@ -130,7 +129,7 @@ class Scan:
         """Return the hits per part of the trace."""
         middle = np.arange(1, 2 * BINS, 2, dtype=np.int64) * self.bin_ns
         place = np.minimum(middle * bins // (2 * self.end_ns), bins - 1)
-        hits: list[int] = np.bincount(place, self.histogram, minlength=bins).astype(np.int64).tolist()
+        hits: list[int] = sums_by(place, self.histogram, bins).tolist()
         return hits
 
 
@@ -138,7 +137,7 @@ _scans: OrderedDict[tuple[Any, ...], Scan] = OrderedDict()
 _scans_lock = threading.Lock()
 
 
-def scan(timeline: Timeline, text: str, mode: str, tracks: npt.NDArray[np.bool_], window: tuple[int, int] | None) -> Scan:
+def scan(timeline: Timeline, text: str, mode: str, tracks: Bools, window: tuple[int, int] | None) -> Scan:
     """Return the search, as far as it came in earlier requests.
 
     Raises ValueError where the text is no valid question.

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from profiles.analysis.core.tiles import BIN_BITS, LEVEL_BITS, Levels, Table
+from profiles.ingest.arrays import Array
 from profiles.ingest.spool import Spool
 from profiles.ingest.windows import MISSING, MISSING32
 
@@ -25,7 +25,6 @@ ARGUMENTS = ("correlation", "external_id", "device", "stream", "grid_x", "grid_y
 _SLICES = {**DRAWN, **{name: name for name in ARGUMENTS}, "detail_id": "detail"}
 _BINS = {**DRAWN, "count": "count", "busy_ns": "busy_ns", "place": "place"}
 _DELTA = "DELTA_BINARY_PACKED"
-Array = npt.NDArray[Any]
 
 
 class TraceTables:

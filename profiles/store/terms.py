@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from profiles.ingest.arrays import Bools
 from profiles.store import trace as store
 from profiles.store.columns import read_whole
 from profiles.store.timeline import Timeline
@@ -29,7 +29,6 @@ _COLUMNS = {"correlation", "external_id", "device", "stream", "grid_x", "grid_y"
             "registers_per_thread", "smem_bytes", "occupancy_pct", "bytes"}
 _SPELLED = {"registers": "registers_per_thread", "shared memory": "smem_bytes", "external id": "external_id",
             "occupancy": "occupancy_pct"}
-Mask = npt.NDArray[np.bool_]
 
 
 class Terms:
@@ -39,7 +38,7 @@ class Terms:
         self.names: list[int] | None = None
         self.nothing = False                # no slice can be a hit
         self._compared: tuple[str, Callable[[Any, Any], Any], float] | None = None
-        self._wanted: Mask = np.zeros(0, np.bool_)
+        self._wanted: Bools = np.zeros(0, np.bool_)
         self._column = "name_id"
         if mode == "argument":
             self._argument(timeline, text)
@@ -60,20 +59,20 @@ class Terms:
         self._wanted = _details(table["detail"].combine_chunks(), text)
         self.nothing = not self._wanted.any()
 
-    def match(self, timeline: Timeline, lo: int, hi: int) -> Mask:
+    def match(self, timeline: Timeline, lo: int, hi: int) -> Bools:
         """Return which of the rows [lo, hi) of the stored slices are hits."""
         if self._compared:
             column, compare, wanted = self._compared
             values = timeline.arguments.read_uncached(lo, hi, (column,))[column]
             known = np.isfinite(values) if values.dtype.kind == "f" else values != np.iinfo(values.dtype).min
-            mask: Mask = known & compare(values, wanted)
+            mask: Bools = known & compare(values, wanted)
             return mask
         table = timeline.slices if self._column == "name_id" else timeline.arguments
         ids = table.read_uncached(lo, hi, (self._column,))[self._column]
         return self._wanted[ids] if self._column == "name_id" else (ids >= 0) & self._wanted[np.maximum(ids, 0)]
 
 
-def _matching(texts: pa.Array, text: str, is_pattern: bool) -> Mask:
+def _matching(texts: pa.Array, text: str, is_pattern: bool) -> Bools:
     """Raises ValueError where a pattern does not compile (RE2: no back references, time linear in the text)."""
     if not len(texts):
         return np.zeros(0, np.bool_)
@@ -83,11 +82,11 @@ def _matching(texts: pa.Array, text: str, is_pattern: bool) -> Mask:
         hits = pc.match_substring_regex(texts, text) if is_pattern else pc.match_substring(texts, text, ignore_case=True)
     except pa.ArrowInvalid as error:
         raise ValueError(f"Not a valid regular expression: {str(error).removeprefix('Invalid regular expression: ')}.") from None
-    mask: Mask = hits.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
+    mask: Bools = hits.fill_null(False).to_numpy(zero_copy_only=False).astype(np.bool_)
     return mask
 
 
-def _details(texts: pa.Array, text: str) -> Mask:
+def _details(texts: pa.Array, text: str) -> Bools:
     """Arguments (JSON texts) that hold the text anywhere, or under `key=` the value."""
     pair = _KEY.fullmatch(text)
     if not pair:

@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import tiles
 from profiles.analysis.core.tile_bytes import INSTANT, MERGED, OVERFLOW, TileRows, downsample
 from profiles.analysis.core.tiles import overflowing
+from profiles.ingest.arrays import Bools, Floats, Ints, stable_order
 from profiles.store import trace as store
 from profiles.store.columns import Array, Columns, cache, read_whole
 from profiles.store.places import Places, join_ranges
@@ -73,7 +73,7 @@ class Counters:
         return np.concatenate(times), np.concatenate(values), np.concatenate(owners)
 
 
-def _between(table: Columns, lo: int, hi: int, begin: int, end: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _between(table: Columns, lo: int, hi: int, begin: int, end: int) -> tuple[Ints, Floats]:
     part = table.read(*_around(table, lo, hi, begin, end), ("time_ns", "value"))
     first = max(int(np.searchsorted(part["time_ns"], begin)) - 1, 0)
     last = int(np.searchsorted(part["time_ns"], end))
@@ -163,13 +163,13 @@ class Timeline:
             counts.append(count)
         begin, count = np.concatenate(begins), np.concatenate(counts)
         inside = (begin >= start_ns) & (begin < end_ns)
-        order = np.argsort(begin[inside], kind="stable")
+        order = stable_order(begin[inside])
         begin, filled = begin[inside][order], np.cumsum(count[inside][order])
         step = np.searchsorted(filled, np.arange(rows, int(filled[-1]) if filled.size else 0, rows))
         edges = [start_ns, *(int(each) for each in np.unique(begin[step]) if each > start_ns), end_ns]
         return list(pairwise(edges))
 
-    def window(self, start_ns: int, end_ns: int, least_level: int, tracks: npt.NDArray[np.bool_],
+    def window(self, start_ns: int, end_ns: int, least_level: int, tracks: Bools,
                names: tuple[str, ...] = DRAWN) -> dict[str, Array]:
         """Return the slices that overlap [start_ns, end_ns), with their ids as "slice".
 
@@ -246,7 +246,7 @@ class Lanes:
         self._first = np.array([track << 16 | first for track, first, _ in units], np.int64)
         self._last = np.array([track << 16 | last for track, _, last in units], np.int64)
 
-    def hold(self, rows: dict[str, Array]) -> npt.NDArray[np.bool_]:
+    def hold(self, rows: dict[str, Array]) -> Bools:
         lane = rows["track"].astype(np.int64) << 16 | rows["depth"]
         unit = np.searchsorted(self._first, lane, side="right") - 1
         return (unit >= 0) & (lane <= self._last[unit]) if self._first.size else np.zeros(lane.size, np.bool_)

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from django.conf import settings
 from django.core.files import File
@@ -32,6 +31,7 @@ from profiles.analysis.core import tiles
 from profiles.analysis.core.digest import Digest, digest_of
 from profiles.analysis.core.kernels import numbers
 from profiles.ingest import scratch
+from profiles.ingest.arrays import Floats, sums_by
 from profiles.ingest.trace import Category, Trace
 from profiles.ingest.windows import Window
 from profiles.store.tables import ROW_GROUP, TraceTables, write_parquet
@@ -134,7 +134,7 @@ class Facts:
         np.maximum.at(self.depths, track, depth.astype(np.int64) + 1)
         self.slices += np.bincount(track, minlength=self.slices.size)
         busy = (depth == 0) & ~np.isin(columns["category"], _NOT_WORK)
-        self.busy_ns += np.bincount(track[busy], weights=dur[busy], minlength=self.slices.size).astype(np.int64)
+        self.busy_ns += sums_by(track[busy], dur[busy], self.slices.size)
 
 
 def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest) -> dict[str, Any]:
@@ -163,7 +163,7 @@ def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest)
     }
 
 
-def _extents(value: npt.NDArray[np.float64], counts: list[int]) -> list[dict[str, float]]:
+def _extents(value: Floats, counts: list[int]) -> list[dict[str, float]]:
     """Return of each track, whose samples follow each other, the least and greatest value; of one without values nothing."""
     extents: list[dict[str, float]] = []
     at = 0

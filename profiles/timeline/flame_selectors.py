@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from profiles.analysis.trace import flame
 from profiles.analysis.trace.flame import TRACK, UNLINKED, Tree
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store.area import Area, windows
 from profiles.store.related import givers, match
@@ -21,7 +22,6 @@ MODES = ("cpu", "gpu")
 LAUNCHES = 5_000_000            # GPU slices of an area whose launches are looked for: 160 MB
 KEPT = 4                        # trees held, for the next question about the same area
 _NAMED = ("track", "depth", "start_ns", "dur_ns", "name_id", "instant", "category")
-Int64 = npt.NDArray[np.int64]
 Work = Generator[float, None, dict[str, Any]]
 Growing = Generator[float, None, Tree]
 _kept: OrderedDict[tuple[Any, ...], Tree] = OrderedDict()
@@ -86,7 +86,7 @@ def _tree(timeline: Timeline, area: Area, mode: str, merged: bool) -> Growing:
     return made
 
 
-def _of_kind(timeline: Timeline, kind: str) -> npt.NDArray[np.bool_]:
+def _of_kind(timeline: Timeline, kind: str) -> Bools:
     return np.array([track["kind"] == kind for track in timeline.tracks], np.bool_)
 
 
@@ -108,7 +108,7 @@ def _grow_nested(timeline: Timeline, area: Area, merged: bool) -> Growing:
     return tree.sum_up(leaves=False)
 
 
-def _paths(tree: Tree, rows: dict[str, Any], merged: bool) -> Int64:
+def _paths(tree: Tree, rows: dict[str, Any], merged: bool) -> Ints:
     """The node of every slice of a window (all that are around any of them are among its rows)."""
     above = flame.parents(rows["track"], rows["depth"], rows["start_ns"], rows["start_ns"] + rows["dur_ns"])
     roots = np.zeros(above.size, np.int64)
@@ -126,7 +126,7 @@ def _grow_launched(timeline: Timeline, area: Area, merged: bool) -> Growing:
     ids, rows = givers(timeline, "external_id", work["external_id"][lost], (Category.CPU_OP,))
     work["giver"][lost] = match(work["external_id"][lost], ids, rows)
     tree = Tree()
-    order = np.argsort(work["giver"], kind="stable")
+    order = stable_order(work["giver"])
     work = {name: values[order] for name, values in work.items()}
     unlinked = int(np.searchsorted(work["giver"], 0))
     if unlinked:
@@ -137,7 +137,7 @@ def _grow_launched(timeline: Timeline, area: Area, merged: bool) -> Growing:
     return tree.sum_up(leaves=True)
 
 
-def _gpu_work(timeline: Timeline, area: Area) -> Generator[float, None, dict[str, Int64]]:
+def _gpu_work(timeline: Timeline, area: Area) -> Generator[float, None, dict[str, Ints]]:
     """The area's GPU slices: ids, name, clipped time."""
     names = ("correlation", "external_id", "name_id", "start_ns")
     parts: list[dict[str, Any]] = []
@@ -158,7 +158,7 @@ def _gpu_work(timeline: Timeline, area: Area) -> Generator[float, None, dict[str
     return {name: np.concatenate([part[name] for part in parts]) for name in (*names, "time")}
 
 
-def _hang_calls(timeline: Timeline, tree: Tree, work: dict[str, Int64], merged: bool) -> Generator[float, None, None]:
+def _hang_calls(timeline: Timeline, tree: Tree, work: dict[str, Ints], merged: bool) -> Generator[float, None, None]:
     """Find the path of every launch call, and hang what it launched below it."""
     calls, first = np.unique(work["giver"], return_index=True)
     if not calls.size:
@@ -180,7 +180,7 @@ def _hang_calls(timeline: Timeline, tree: Tree, work: dict[str, Int64], merged: 
         yield 0.5 + 0.5 * window.done
 
 
-def _around(rows: dict[str, Any], launching: npt.NDArray[np.bool_]) -> dict[str, Any]:
+def _around(rows: dict[str, Any], launching: Bools) -> dict[str, Any]:
     """Launch calls and every slice around one: other paths need no node."""
     above = flame.parents(rows["track"], rows["depth"], rows["start_ns"], rows["start_ns"] + rows["dur_ns"])
     needed, level = launching.copy(), np.flatnonzero(launching)
@@ -191,7 +191,7 @@ def _around(rows: dict[str, Any], launching: npt.NDArray[np.bool_]) -> dict[str,
     return {name: values[needed] for name, values in rows.items()} | {"launching": launching[needed]}
 
 
-def _hang(tree: Tree, work: dict[str, Int64], below: Int64) -> None:
+def _hang(tree: Tree, work: dict[str, Ints], below: Ints) -> None:
     if below.size:
         node = tree.children(below, work["name_id"])
         tree.add(node, work["time"], np.ones(below.size, np.int64), work["start_ns"])

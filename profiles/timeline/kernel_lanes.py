@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.tile_bytes import MERGED, OVERFLOW, TileRows
 from profiles.analysis.core.tiles import BIN_BITS
+from profiles.ingest.arrays import Array, Bools, Bytes, Ints, stable_order
 from profiles.ingest.trace import GPU_WORK
 from profiles.store.timeline import Timeline
 
@@ -23,7 +23,6 @@ MOST_SLICES = 20_000_000            # of the trace: all are read to find the lau
 _CHUNK = 1 << 19
 _KEPT = 4
 _READ = ("track", "start_ns", "dur_ns", "name_id", "category", "instant")
-Ints = npt.NDArray[np.int64]
 
 
 class TooMany(Exception):
@@ -42,7 +41,7 @@ class KernelLanes:
     reach_ns: Ints                  # the greatest end so far, of the lane
     slice: Ints
     name: Ints
-    category: npt.NDArray[np.uint8]
+    category: Bytes
 
 
 _known: OrderedDict[str, KernelLanes] = OrderedDict()
@@ -73,7 +72,7 @@ def _make(timeline: Timeline) -> KernelLanes:
     names, code = np.unique(rows["name_id"], return_inverse=True)
     total = np.bincount(code, weights=rows["dur_ns"], minlength=names.size)
     place = np.empty(names.size, np.int64)
-    place[np.argsort(-total, kind="stable")] = np.arange(names.size)
+    place[stable_order(-total)] = np.arange(names.size)
     kernel = np.minimum(place[code], MOST_KERNELS) if names.size else code
     order = np.lexsort((rows["start_ns"], rows["track"], kernel))
     rows = {name: values[order] for name, values in rows.items()}
@@ -89,7 +88,7 @@ def _make(timeline: Timeline) -> KernelLanes:
         name=rows["name_id"].astype(np.int64), category=rows["category"].astype(np.uint8))
 
 
-def _launches(timeline: Timeline, streams: npt.NDArray[np.bool_]) -> dict[str, npt.NDArray[Any]]:
+def _launches(timeline: Timeline, streams: Bools) -> dict[str, Array]:
     work = [int(kind) for kind in GPU_WORK]
     parts = []
     for first in range(0, timeline.slices.rows, _CHUNK):
@@ -144,7 +143,7 @@ def lanes_tile(lanes: KernelLanes, level: int, index: int, wanted: Sequence[int]
 _TILE = ("start_ns", "dur_ns", "name_id", "count", "slice_id", "depth", "category", "flags", "fill")
 
 
-def _lane_tile(lanes: KernelLanes, lane: int, begin: int, end: int, level: int) -> dict[str, npt.NDArray[Any]]:
+def _lane_tile(lanes: KernelLanes, lane: int, begin: int, end: int, level: int) -> dict[str, Array]:
     a, b = int(lanes.bounds[lane]), int(lanes.bounds[lane + 1])
     first = a + int(np.searchsorted(lanes.reach_ns[a:b], begin, side="right"))
     last = a + int(np.searchsorted(lanes.start_ns[a:b], end))

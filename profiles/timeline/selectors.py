@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
-import numpy.typing as npt
 from django.db.models import F
 from isal import igzip
 
 from profiles.analysis.core.tile_bytes import TileRows, pack
+from profiles.ingest.arrays import Bools, Rows
 from profiles.ingest.trace import Category
 from profiles.models import Profile
 from profiles.store.density import density
@@ -219,7 +219,7 @@ def whole(tracks: list[int]) -> list[Unit]:
     return [(track, *ALL_DEPTHS) for track in tracks]
 
 
-def _track_mask(timeline: Timeline, tracks: list[int] | None) -> npt.NDArray[np.bool_]:
+def _track_mask(timeline: Timeline, tracks: list[int] | None) -> Bools:
     mask = np.zeros(len(timeline.tracks), np.bool_)
     mask[every_track(timeline) if tracks is None else tracks] = True
     return mask
@@ -259,7 +259,7 @@ def _count_json(wanted: Scan) -> dict[str, Any]:
     return {"total": wanted.total, "complete": wanted.complete, "counted_to_ns": wanted.end_ns - 1 if wanted.complete else None}
 
 
-def describe_slices(timeline: Timeline, rows: npt.NDArray[np.intp]) -> list[dict[str, Any]]:
+def describe_slices(timeline: Timeline, rows: Rows) -> list[dict[str, Any]]:
     """Return what every list of slices says of each, in the given order."""
     columns = timeline.slices.take(rows, ("track", "depth", "start_ns", "dur_ns", "name_id", "category"))
     return [{"id": row, "track": track, "depth": depth, "start_ns": start_ns, "dur_ns": dur_ns, "name": timeline.names[name],

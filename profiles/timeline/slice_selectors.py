@@ -17,6 +17,7 @@ from profiles.analysis.kernel import counters
 from profiles.analysis.trace.critical.topic import NamedPath, paths
 from profiles.analysis.trace.critical.walk import path_segments
 from profiles.capture.selectors import bare_name
+from profiles.ingest.arrays import stable_order
 from profiles.ingest.naming.names import family, short_name
 from profiles.ingest.trace import KERNELS, Category
 from profiles.models import KernelStat, Profile
@@ -83,7 +84,7 @@ def _stack(timeline: Timeline, base: dict[str, Any], links: list[dict[str, Any]]
     rows = timeline.window(inner["start_ns"], inner["start_ns"] + 1, 0, mask)
     end = inner["start_ns"] + inner["dur_ns"]
     around = np.flatnonzero((rows["depth"] < inner["depth"]) & (rows["start_ns"] + rows["dur_ns"] >= end) & ~rows["instant"])
-    ids = rows["slice"][around[np.argsort(-rows["depth"][around].astype(np.int64), kind="stable")]][:STACK]
+    ids = rows["slice"][around[stable_order(-rows["depth"][around].astype(np.int64))]][:STACK]
     told = ([call] if call else []) + describe_slices(timeline, ids)
     numbers = timeline.arguments.take(np.array([each["id"] for each in told], np.intp), ("detail_id",))["detail_id"]
     return [{**each, "detail": detail(timeline, known_or_none(number))} for each,

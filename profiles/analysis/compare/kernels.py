@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.compare.comparison import Comparison, KernelChange, Row, Side, name_shape, verdict_text
 from profiles.analysis.compare.matching import NO_PROBLEM, Kernel, match, match_problems, problems_of, shape_codes, shapes_of
+from profiles.ingest.arrays import Floats, Ints
 from profiles.ingest.naming.names import short_names
 
 # ---- how large a change of a kernel's time must be to be one ----
@@ -71,8 +71,6 @@ def work_change_pct_of(a: Floats, b: Floats) -> float | None:
 
 # ---- two sets of kernel launches side by side ----
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 OTHER_WORK_PCT = 10.0   # work of a launch that differs by more is another: it is neither slower nor faster
 # Of a kernel's shapes the first of these is its verdict.
 WORST = ("slower", "faster", "unknown", "other_work", "new", "gone", "unchanged")

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.compare.operations import Operation
 from profiles.analysis.core.frame import Frame
@@ -24,9 +23,9 @@ from profiles.analysis.trace.layer.parts import MOST_CALLS, SCORES, VALUES, WEIG
 from profiles.analysis.trace.layer.work import PRODUCTS
 from profiles.analysis.trace.needed.facts import Facts, Item, facts_of, sizes_of, times
 from profiles.analysis.trace.needed.kinds import attention, caches, repeated, training, weights
+from profiles.ingest.arrays import Bools, Floats, Int32
 from profiles.ingest.trace import Category
 
-Floats = npt.NDArray[np.float64]
 # What tells that a launch belongs to an operation which its operator does not name: a finder of `trace.needed` for each.
 _FINDERS = (("scores", attention.find_scores), ("repeated", repeated.find), ("caches", caches.find),
             ("masks", attention.find_masks), ("weights", weights.find), ("gradients", training.find_zeroed),
@@ -63,10 +62,10 @@ class LaunchOperations:
     of products, bytes of all else): the measure of whether two launches of one kernel did the same.
     """
 
-    operation: npt.NDArray[np.int32]        # number into `operations`
-    by_kernel: npt.NDArray[np.int32]        # the same without operators and places: what a replayed graph can be matched with
+    operation: Int32        # number into `operations`
+    by_kernel: Int32        # the same without operators and places: what a replayed graph can be matched with
     operations: list[Operation]
-    has_operator: npt.NDArray[np.bool_]     # the trace says which operator launched it; of a collective its name says all
+    has_operator: Bools     # the trace says which operator launched it; of a collective its name says all
     flop: Floats                            # of products, convolutions and attention; passes over memory count none
     bytes: Floats
     call_work: Floats
@@ -175,7 +174,7 @@ def _modules(frame: Frame, facts: Facts) -> list[str]:
     return [named[each] for each in index.reshape(-1).tolist()]
 
 
-def _attention(facts: Facts, parts: Sequence[str], claims: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _attention(facts: Facts, parts: Sequence[str], claims: Sequence[str]) -> Bools:
     """Which launches compute an attention: fused, or written out with what stands between its products and right beside them."""
     out = np.zeros(len(facts.item), np.bool_)
     named = (SCORES, WEIGHTS, VALUES)

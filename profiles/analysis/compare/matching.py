@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.core.digest import SHAPE
 from profiles.analysis.core.identity import Identity, identity
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import short_name
 
 # Which launches of one kernel meet each other: by the problem that they worked on, by launch shape, by order.
@@ -28,7 +28,6 @@ from profiles.ingest.naming.names import short_name
 # framework operator around it and its input shapes: the column "problem"), launches of one problem meet first: a persistent
 # kernel has one grid for every problem.
 
-Ints = npt.NDArray[np.int64]
 
 MAX_SHAPES = 64         # a kernel with more launch shapes than this is compared as a whole
 NO_PROBLEM = -1         # a launch of which a problem is not known on both sides
@@ -97,7 +96,7 @@ def match_problems(old_problems: Ints, new_problems: Ints, old: Ints, new: Ints)
             for a, b, how, problem in out]
 
 
-def _within(old: Ints, new: Ints, in_old: npt.NDArray[np.bool_], in_new: npt.NDArray[np.bool_]) -> list[tuple[Ints, Ints, str]]:
+def _within(old: Ints, new: Ints, in_old: Bools, in_new: Bools) -> list[tuple[Ints, Ints, str]]:
     """`match_shapes` of a part of the launches, as positions among all of them."""
     at_old, at_new = np.flatnonzero(in_old), np.flatnonzero(in_new)
     return [(at_old[a], at_new[b], how) for a, b, how in match_shapes(old[at_old], new[at_new])]
@@ -265,5 +264,5 @@ def _sequence(kernels: Sequence[Kernel]) -> list[str]:
     position = np.concatenate([each.positions[:SEQUENCE] for each in kernels] or [np.empty(0, np.int64)])
     which = np.concatenate([np.full(min(len(each.positions), SEQUENCE), number) for number, each in enumerate(kernels)]
                            or [np.empty(0, np.int64)])
-    order = np.argsort(position, kind="stable")[:SEQUENCE]
+    order = stable_order(position)[:SEQUENCE]
     return [kernels[number].name for number in which[order].tolist()]

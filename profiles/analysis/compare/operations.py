@@ -13,13 +13,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.core.sentences import share_pct, si_text
+from profiles.ingest.arrays import Floats, Ints, stable_order
 
-Floats = npt.NDArray[np.float64]
 KINDS = {
     "products": "Matrix products", "attention": "Attention", "convolutions": "Convolutions", "norms": "Norms",
     "softmax": "Softmax and loss", "rotary": "Rotary embedding", "activations": "Activations", "caches": "KV cache",
@@ -171,14 +170,14 @@ def _works(table: pa.Table, column: str, units: float) -> dict[str, Work]:
                        kernels[at]) for at, name in enumerate(names)}
 
 
-def _known_sums(amount: Floats, codes: npt.NDArray[np.int64], ns: Floats, total: Floats) -> list[float | None]:
+def _known_sums(amount: Floats, codes: Ints, ns: Floats, total: Floats) -> list[float | None]:
     known = ~np.isnan(amount)
     sums = np.bincount(codes[known], amount[known], total.size)
     share = np.bincount(codes[known], ns[known], total.size) / np.maximum(total, 1.0)
     return [float(value) if part >= KNOWN_SHARE else None for value, part in zip(sums.tolist(), share.tolist(), strict=True)]
 
 
-def _kernels(table: pa.Table, codes: npt.NDArray[np.int64], ns: Floats, count: int) -> list[tuple[str, ...]]:
+def _kernels(table: pa.Table, codes: Ints, ns: Floats, count: int) -> list[tuple[str, ...]]:
     """The kernels of most time of each operation."""
     names = pc.dictionary_encode(table["name"].combine_chunks())
     kernel = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -186,7 +185,7 @@ def _kernels(table: pa.Table, codes: npt.NDArray[np.int64], ns: Floats, count: i
     time = np.bincount(index.reshape(-1), ns)
     out: list[list[str]] = [[] for _ in range(count)]
     texts = names.dictionary.to_pylist()
-    for at in np.argsort(-time, kind="stable").tolist():
+    for at in stable_order(-time).tolist():
         operation, number = divmod(int(pairs[at]), len(texts))
         if len(out[operation]) < MOST_NAMES:
             out[operation].append(texts[number])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bytes
 from profiles.ingest.trace import Category
 
 COLOURS = {Category.COMPUTE: "compute", Category.COMMUNICATION: "communication", Category.MEMCPY: "memory",
@@ -22,7 +22,7 @@ class BusyLane:
     categories: list[str]       # what it mostly did: "compute", "communication", "memory", "other"
 
 
-def busy_lane(label: str, share: npt.NDArray[np.uint8], category: npt.NDArray[np.uint8], columns: int) -> BusyLane:
+def busy_lane(label: str, share: Bytes, category: Bytes, columns: int) -> BusyLane:
     """Return the lane of a GPU's streams, at most `columns` wide.
 
     `share` and `category` are streams × bins. Streams that overlap count at most as a whole column; a column takes the mean of its

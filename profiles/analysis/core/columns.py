@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from profiles.ingest.arrays import Array, Int32, Ints, Rows, stable_order
 
-def numbers(table: pa.Table, name: str, missing: int = -1) -> npt.NDArray[Any]:
+
+def numbers(table: pa.Table, name: str, missing: int = -1) -> Array:
     """Return a column of a slices table as numpy.
 
     Nulls become `missing` (NaN in float columns).
@@ -18,18 +17,18 @@ def numbers(table: pa.Table, name: str, missing: int = -1) -> npt.NDArray[Any]:
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()      # combining copies even one
     if column.null_count:
         column = column.fill_null(float("nan") if pa.types.is_floating(column.type) else missing)
-    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    values: Array = column.to_numpy(zero_copy_only=False)
     return values
 
 
-def rows_by_value(values: npt.NDArray[Any]) -> dict[int, npt.NDArray[np.intp]]:
+def rows_by_value(values: Array) -> dict[int, Rows]:
     """Return, for each value, the rows that have it, ascending: one sort, where a mask for each value costs rows times values."""
-    order = np.argsort(values, kind="stable")
+    order = stable_order(values)
     found, begins = np.unique(values[order], return_index=True)
     return dict(zip(found.tolist(), np.split(order, begins[1:]), strict=True)) if values.size else {}
 
 
-def dictionary(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int32], list[str]]:
+def dictionary(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
     """Codes and values of a dictionary column; null is code -1."""
     column = table[name].unify_dictionaries().combine_chunks() if table[name].num_chunks != 1 else table[name].chunk(0)
     if isinstance(column, pa.ChunkedArray):
@@ -39,34 +38,33 @@ def dictionary(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int32], list[
     return column.indices.fill_null(-1).to_numpy(zero_copy_only=False), column.dictionary.to_pylist()
 
 
-def pack_pairs(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+def pack_pairs(first: Array, second: Array) -> Ints:
     """Return one number for each pair of numbers below 2**31 - 1, equal where both are.
 
     Every negative number is none, however missing ones are stored: a sign must not fill the half of the other.
     """
     upper, lower = (np.maximum(values.astype(np.int64), -1) + 1 for values in (first, second))
-    packed: npt.NDArray[np.int64] = upper << 32 | lower
+    packed: Ints = upper << 32 | lower
     return packed
 
 
-def unpack_pairs(keys: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def unpack_pairs(keys: Ints) -> tuple[Ints, Ints]:
     """Return the pairs of `pack_pairs`; none is -1."""
     return (keys >> 32) - 1, (keys & 0xFFFFFFFF) - 1
 
 
 # Who launched what: runtime call ↔ GPU work by correlation id.
 
-Int64 = npt.NDArray[np.int64]
 NONE = -1
 _MISSING = -(2**63)
 
 
-def match(wanted: Int64, ids: Int64) -> Int64:
+def match(wanted: Ints, ids: Ints) -> Ints:
     """Return, for each of `wanted`, the position of its last occurrence in `ids`, else -1. 0 is no id: CUPTI and rocprofiler
     count from 1, and write 0 where they know none."""
     if not ids.size:
         return np.full(wanted.size, NONE, np.int64)
-    order = np.argsort(ids, kind="stable")
+    order = stable_order(ids)
     at = np.searchsorted(ids[order], wanted, side="right") - 1
     rows = order[np.maximum(at, 0)]
     return np.where((at >= 0) & (ids[rows] == wanted) & (wanted != _MISSING) & (wanted != 0), rows, NONE)

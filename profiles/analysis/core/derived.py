@@ -6,13 +6,13 @@ Each is a staircase: (time_ns, value) at every change, ordered by time, one row 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
-Stairs = tuple[Int64, npt.NDArray[np.float64]]
+from profiles.ingest.arrays import Floats, Ints, stable_order
+
+Stairs = tuple[Ints, Floats]
 
 
-def queue_depth(launch_ns: Int64, end_ns: Int64) -> Stairs:
+def queue_depth(launch_ns: Ints, end_ns: Ints) -> Stairs:
     """Return launches issued minus launches finished, over time.
 
     Row i was asked for at `launch_ns[i]` (the call's start) and its GPU work ended at `end_ns[i]`. What ends before its call began
@@ -22,7 +22,7 @@ def queue_depth(launch_ns: Int64, end_ns: Int64) -> Stairs:
     return stairs(np.concatenate((launch_ns, end_ns)), np.concatenate((np.ones(launch_ns.size), -np.ones(end_ns.size))))
 
 
-def bandwidth(start_ns: Int64, dur_ns: Int64, copied_bytes: npt.NDArray[np.float64]) -> Stairs:
+def bandwidth(start_ns: Ints, dur_ns: Ints, copied_bytes: Floats) -> Stairs:
     """Return the bytes per second of the copies under way, each at its own mean rate.
 
     Copies of unknown size or of no time are left out.
@@ -33,11 +33,11 @@ def bandwidth(start_ns: Int64, dur_ns: Int64, copied_bytes: npt.NDArray[np.float
     return time_ns, np.where(np.abs(value) < 1e-6 * rate.max(initial=0), 0.0, value)       # sums of floats end near zero, not at it
 
 
-def stairs(time_ns: Int64, change: npt.NDArray[np.float64]) -> Stairs:
+def stairs(time_ns: Ints, change: Floats) -> Stairs:
     """Running sum of changes, one row per moment at which it is another value."""
     if not time_ns.size:
         return np.empty(0, np.int64), np.empty(0)
-    order = np.argsort(time_ns, kind="stable")
+    order = stable_order(time_ns)
     time_ns, value = time_ns[order], np.cumsum(change[order])
     last = np.concatenate((time_ns[1:] != time_ns[:-1], [True]))
     time_ns, value = time_ns[last], value[last]

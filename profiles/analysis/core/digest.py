@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.columns import NONE, match
 from profiles.analysis.core.nesting import HOST_ROW, Nesting
+from profiles.ingest.arrays import Array
 from profiles.ingest.spool import Records
 from profiles.ingest.trace import GPU_WORK, Category, Trace
 from profiles.ingest.windows import MISSING, MISSING32, Window
@@ -25,7 +25,6 @@ _WALL = [*_WORK, int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHO
 _CALL = [("correlation", np.int64), ("start_ns", np.int64), ("end_ns", np.int64), ("track", np.int32), ("name", np.int32)]
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread", "smem_bytes")
 _COLUMNS = ("start_ns", "dur_ns", "name", "category", "track", "device", "instant", "correlation", *SHAPE, "occupancy_pct", "bytes")
-Array = npt.NDArray[Any]
 
 
 class Digest:

@@ -13,16 +13,13 @@ from functools import cached_property, wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from profiles.analysis.core.columns import NONE, match, pack_pairs
+from profiles.ingest.arrays import Array, Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import GPU_WORK, KERNELS, Category, Device, Trace, Track
 from profiles.ingest.windows import MISSING
 
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.intp]
 _WALL = [*(int(kind) for kind in GPU_WORK), int(Category.RUNTIME), int(Category.CPU_OP), int(Category.PYTHON),
          int(Category.ANNOTATION)]
 _SKIPPED = 64                       # depths between a slice and the one around it, where those between have ended
@@ -49,7 +46,7 @@ class Flows(NamedTuple):
     kind: Array
     track: Array
     time_ns: Ints
-    is_end: npt.NDArray[np.bool_]
+    is_end: Bools
     kinds: list[str]
 ASKED_NAMES, ASKED_CHARS = 200_000, 500           # names, and characters of each, that a pattern is tried on
 
@@ -86,7 +83,7 @@ class Frame:
         """Return the rows of some categories, marks aside, in order of start."""
         return np.flatnonzero(self._is(kinds) & ~self["instant"])
 
-    def _is(self, kinds: Sequence[int]) -> npt.NDArray[np.bool_]:
+    def _is(self, kinds: Sequence[int]) -> Bools:
         """For every row whether its category is one of `kinds`."""
         return _among(kinds)[self["category"]]
 
@@ -109,7 +106,7 @@ class Frame:
     def rows_of_track(self, track: int) -> Rows:
         """Return the rows of one track, in order of start."""
         if track not in self._of_track and len(self.tracks) > 64:           # one sort instead of a pass for each
-            order = np.argsort(self["track"], kind="stable")
+            order = stable_order(self["track"])
             numbers, first = np.unique(self["track"][order], return_index=True)
             self._of_track.update(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
         if track not in self._of_track:
@@ -131,7 +128,7 @@ class Frame:
         """Rows of each depth, those of the GPU's tracks aside."""
         thread = np.array([track.kind != "stream" for track in self.tracks] or [True], np.bool_)
         rows = np.flatnonzero(thread[self["track"]]) if self.rows else np.empty(0, np.intp)
-        order = rows[np.argsort(self["depth"][rows], kind="stable")]
+        order = rows[stable_order(self["depth"][rows])]
         depths = self["depth"][order]
         return np.split(order, np.flatnonzero(np.diff(depths)) + 1) if order.size else []
 
@@ -289,7 +286,7 @@ class Frame:
             return Flows(none, none, none, none, np.empty(0, np.bool_), [])
         kind = table["kind"].cast(pa.string()).combine_chunks().dictionary_encode()
         kind = kind.chunk(0) if isinstance(kind, pa.ChunkedArray) else kind
-        order = np.argsort(table["time_ns"].to_numpy(), kind="stable")
+        order = stable_order(table["time_ns"].to_numpy())
         flow, track, time_ns, is_end = (table[name].to_numpy(zero_copy_only=False)[order]
                                         for name in ("flow", "track", "time_ns", "is_end"))
         return Flows(flow, kind.indices.to_numpy()[order], track, time_ns, is_end, kind.dictionary.to_pylist())
@@ -320,7 +317,7 @@ class Frame:
         return labels, np.array([number[label] for label in self.rank_of_track] or [0], np.int64)
 
 
-def _among(kinds: Sequence[int]) -> npt.NDArray[np.bool_]:
+def _among(kinds: Sequence[int]) -> Bools:
     """For every category whether it is one of `kinds`."""
     wanted = np.zeros(256, np.bool_)
     wanted[[int(kind) for kind in kinds]] = True
@@ -331,14 +328,14 @@ def _by_lane(track: Array, depth: Array) -> Rows:
     """Order by track, then depth, else as it was. In 16 bits, where the lanes fit, numpy sorts by radix: ten times as fast."""
     depths = int(depth.max(initial=0)) + 1
     if (int(track.max(initial=0)) + 1) * depths < 1 << 16:
-        return np.argsort((track.astype(np.uint32) * np.uint32(depths) + depth.astype(np.uint32)).astype(np.uint16), kind="stable")
-    return np.argsort(track.astype(np.int64) << 16 | depth.astype(np.int64), kind="stable")
+        return stable_order((track.astype(np.uint32) * np.uint32(depths) + depth.astype(np.uint32)).astype(np.uint16))
+    return stable_order(track.astype(np.int64) << 16 | depth.astype(np.int64))
 
 
 def order_of(start_ns: Ints, depth: Array) -> Rows:
     """Order by start, then by depth: what contains a slice comes before it."""
     if start_ns.size and int(start_ns.max(initial=0)) < 1 << 54:
-        return np.argsort(start_ns << 8 | np.minimum(depth, 255), kind="stable")
+        return stable_order(start_ns << 8 | np.minimum(depth, 255))
     return np.lexsort((depth, start_ns))
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Int64 = npt.NDArray[np.int64]
+from profiles.ingest.arrays import Floats, Ints, stable_order
+
 PAIRS = 8_000_000                   # about 300 MB with one key
 GROUPS = 1_000_000
 _FINE, _COARSE = 64, 4              # classes per octave: of quantiles past PAIRS, of histograms
@@ -26,7 +26,7 @@ class TooManyGroups(ValueError):
     """The keys tell more slices apart than can be listed."""
 
 
-def edges(per_octave: int) -> Int64:
+def edges(per_octave: int) -> Ints:
     """Return the lower ends of duration classes in ns, ascending from 0.
 
     Those of 4 per octave are among those of 64.
@@ -42,18 +42,18 @@ FINE_EDGES, HISTOGRAM_EDGES = edges(_FINE), edges(_COARSE)
 class Groups:
     """One entry per group, most clipped time first. Times in ns."""
 
-    keys: list[Int64]
-    count: Int64
-    clipped_ns: Int64
-    whole_ns: Int64
-    min_ns: Int64
-    max_ns: Int64
-    p50_ns: npt.NDArray[np.float64]
-    p95_ns: npt.NDArray[np.float64]
+    keys: list[Ints]
+    count: Ints
+    clipped_ns: Ints
+    whole_ns: Ints
+    min_ns: Ints
+    max_ns: Ints
+    p50_ns: Floats
+    p95_ns: Floats
     exact: bool                     # quantiles: of the durations themselves, else of classes WIDTH_PCT wide
 
     @property
-    def mean_ns(self) -> npt.NDArray[np.float64]:
+    def mean_ns(self) -> Floats:
         return self.whole_ns / np.maximum(self.count, 1)
 
 
@@ -66,7 +66,7 @@ class Sums:
         self._held = 0
         self.exact = True
 
-    def add(self, keys: list[Int64], dur_ns: Int64, clipped_ns: Int64) -> None:
+    def add(self, keys: list[Ints], dur_ns: Ints, clipped_ns: Ints) -> None:
         """Columns of one length. Raises TooManyGroups."""
         if not dur_ns.size:
             return
@@ -102,9 +102,9 @@ class Sums:
             raise TooManyGroups(f"more than {GROUPS:,} groups")
         self._parts, self._held = [table], table.num_rows
 
-    def _sort_columns(self) -> dict[str, Int64]:
+    def _sort_columns(self) -> dict[str, Ints]:
         table = self._join_parts()
-        columns: dict[str, Int64] = {name: table[name].combine_chunks().to_numpy(zero_copy_only=False)
+        columns: dict[str, Ints] = {name: table[name].combine_chunks().to_numpy(zero_copy_only=False)
                                      for name in table.column_names}
         if self.exact:
             columns |= {"whole": columns["dur"] * columns["n"], "least": columns["dur"], "most": columns["dur"]}
@@ -128,14 +128,14 @@ class Sums:
                for name, column in (("count", "n"), ("clipped_ns", "clipped"), ("whole_ns", "whole"))},
             min_ns=_reduce(np.minimum, rows["least"], starts), max_ns=_reduce(np.maximum, rows["most"], starts),
             p50_ns=self._quantile(rows, starts, last, 0.5), p95_ns=self._quantile(rows, starts, last, 0.95))
-        order = np.argsort(-groups.clipped_ns, kind="stable")
+        order = stable_order(-groups.clipped_ns)
         for name, values in list(vars(groups).items()):
             if isinstance(values, np.ndarray):
                 setattr(groups, name, values[order])
         groups.keys = [key[order] for key in groups.keys]
         return groups
 
-    def _quantile(self, rows: dict[str, Int64], starts: Int64, last: Int64, q: float) -> npt.NDArray[np.float64]:
+    def _quantile(self, rows: dict[str, Ints], starts: Ints, last: Ints, q: float) -> Floats:
         """Linear between the two neighbours, as numpy's default; every row counts `n` times."""
         if not starts.size:
             return np.empty(0)
@@ -147,7 +147,7 @@ class Sums:
             value = np.clip(value * 2 ** (0.5 / _FINE), rows["least"], rows["most"])
         low, high = (value[np.searchsorted(filled, before + side(place).astype(np.int64), side="right")]
                      for side in (np.floor, np.ceil))
-        quantile: npt.NDArray[np.float64] = low + (high - low) * (place - np.floor(place))
+        quantile: Floats = low + (high - low) * (place - np.floor(place))
         return quantile
 
     def histogram(self) -> list[dict[str, int]]:
@@ -175,6 +175,6 @@ def _fold_rows(table: pa.Table, keys: list[str]) -> pa.Table:
     return folded.rename_columns([name if name in keys else name.rsplit("_", 1)[0] for name in folded.column_names])
 
 
-def _reduce(how: Any, values: Int64, starts: Int64) -> Int64:
-    reduced: Int64 = how.reduceat(values, starts) if starts.size else values[:0]
+def _reduce(how: Any, values: Ints, starts: Ints) -> Ints:
+    reduced: Ints = how.reduceat(values, starts) if starts.size else values[:0]
     return reduced

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame
+from profiles.ingest.arrays import Bools, Ints, stable_order
 
 Int64 = npt.NDArray[np.int64]
 
@@ -33,7 +34,7 @@ def union(start_ns: Int64, end_ns: Int64) -> Intervals:
     start, end = start_ns[keep], end_ns[keep]
     if not start.size:
         return EMPTY
-    order = np.argsort(start, kind="stable")
+    order = stable_order(start)
     start, reach = start[order], np.maximum.accumulate(end[order])
     first = np.concatenate(([True], start[1:] > reach[:-1]))
     last = np.concatenate((first[1:], [True]))
@@ -45,7 +46,7 @@ def join(*sets: Intervals) -> Intervals:
     return union(np.concatenate([s.start_ns for s in sets]), np.concatenate([s.end_ns for s in sets]))
 
 
-def select(start_ns: Int64, end_ns: Int64, which: npt.NDArray[np.bool_]) -> Intervals:
+def select(start_ns: Int64, end_ns: Int64, which: Bools) -> Intervals:
     """Return those of the pairs that `which` marks, without empty ones."""
     keep = which & (end_ns > start_ns)
     return Intervals(start_ns[keep], end_ns[keep])
@@ -106,7 +107,6 @@ def without(one: Intervals, other: Intervals) -> Intervals:
 
 # What may go from a run's time, of work that several GPUs do side by side: their mean, not their sum.
 
-Ints = npt.NDArray[np.int64]
 
 
 def gpus_of(frame: Frame) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.columns import dictionary, numbers
 from profiles.analysis.core.digest import digest_of
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.sentences import pct_of
+from profiles.ingest.arrays import Array, Floats, Ints, Rows, stable_order
 from profiles.ingest.naming.names import cut_name, short_name, short_names
 from profiles.ingest.trace import KERNELS, Category, KernelSum, Summary, Trace, TraceError
 
@@ -48,7 +48,7 @@ def representative_launch(frame: Frame, kernel: str, matches: set[int]) -> Launc
     if not rows.size:
         return None
     warm = rows[COLD:] if rows.size > COLD else rows
-    order = np.argsort(frame["dur_ns"][warm], kind="stable")
+    order = stable_order(frame["dur_ns"][warm])
     chosen = int(warm[order[(warm.size - 1) // 2]])
     where = np.array([track.device if track.device is not None else -1 for track in frame.tracks], np.int64)
     same_process = where[frame["track"][frame.kernels]] == where[frame["track"][chosen]]
@@ -241,19 +241,19 @@ def fold(rows: list[KernelRow], most: int, name: str) -> list[KernelRow]:
     return sorted([*kept, one], key=lambda row: -row.time_ns)
 
 
-def _quantile(ordered: npt.NDArray[np.int64], starts: npt.NDArray[np.intp], counts: npt.NDArray[np.intp],
-              q: float) -> npt.NDArray[np.float64]:
+def _quantile(ordered: Ints, starts: Rows, counts: Rows,
+              q: float) -> Floats:
     """Quantile of every group of `ordered` (ascending within groups)."""
     place = (counts - 1) * q
     low = np.floor(place).astype(np.intp)
     high = np.minimum(low + 1, counts - 1)
     below, above = ordered[starts + low].astype(np.float64), ordered[starts + high].astype(np.float64)
-    quantile: npt.NDArray[np.float64] = below + (above - below) * (place - low)
+    quantile: Floats = below + (above - below) * (place - low)
     return quantile
 
 
-def _weighted_mean(values: npt.NDArray[Any], weights: npt.NDArray[np.int64],
-                   starts: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+def _weighted_mean(values: Array, weights: Ints,
+                   starts: Rows) -> Floats:
     """Mean of the known values of every group, weighted by time (1 ns at least)."""
     known = np.isfinite(values)
     weight = np.where(known, np.maximum(weights, 1), 0).astype(np.float64)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 
-Array = npt.NDArray[Any]
-Ints = npt.NDArray[np.int64]
 NONE = 255
 HOST_ROW = np.dtype([
     ("start_ns", np.int64), ("end_ns", np.int64), ("track", np.int32), ("name", np.int32),
@@ -38,7 +34,7 @@ class Nesting:
         self._open = np.empty(0, HOST_ROW)
         self._open_lane = np.empty(0, np.int64)
 
-    def add(self, columns: dict[str, Array], rows: npt.NDArray[np.intp], next_ns: int) -> Array:
+    def add(self, columns: dict[str, Array], rows: Rows, next_ns: int) -> Array:
         """Return HOST_ROW records of some slices of a window.
 
         Those of later windows do not begin before `next_ns`.
@@ -62,7 +58,7 @@ class Nesting:
         self._open, self._open_lane = out[lasting], lane[lasting]
         return out[old:]
 
-    def _within(self, out: Array, host: npt.NDArray[np.intp], parent: npt.NDArray[np.intp], old: int) -> None:
+    def _within(self, out: Array, host: Rows, parent: Rows, old: int) -> None:
         """What encloses each, by following parents in doubling strides. `parent` is the row itself where there is none."""
         fresh = (host >= old) & (parent != host)
         pointer = np.full(out.size, -1, np.int64)
@@ -83,7 +79,7 @@ class Nesting:
             mine = mine[further >= 0]
 
 
-def _parents(lane: Ints, start_ns: Ints, end_ns: Ints) -> npt.NDArray[np.intp]:
+def _parents(lane: Ints, start_ns: Ints, end_ns: Ints) -> Rows:
     """Of every slice the one a depth above on its track (lane - 1) that encloses it; itself where there is none."""
     n = lane.size
     itself = np.arange(n)
@@ -93,7 +89,7 @@ def _parents(lane: Ints, start_ns: Ints, end_ns: Ints) -> npt.NDArray[np.intp]:
     times = np.sort(start_ns)
     time = np.searchsorted(times, start_ns)                     # ranks: lanes and times fit one number
     key = number * np.int64(n) + time
-    order = np.argsort(key, kind="stable")
+    order = stable_order(key)
     above = np.minimum(np.searchsorted(lanes, lane - 1), lanes.size - 1)
     at = np.searchsorted(key[order], above * np.int64(n) + time, side="right") - 1
     parent = order[np.maximum(at, 0)]

@@ -14,16 +14,14 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import tunable
 from profiles.analysis.core.frame import Frame
 from profiles.base.words import dims_text
+from profiles.ingest.arrays import Bools, Floats, Ints, Rows, stable_order
 from profiles.ingest.naming.names import clip_name, fold_templates, strip_parameters
 from profiles.ingest.trace import Category
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 SHAPES_PER_KERNEL = 32          # those of most time; the others are one row
 SHAPES_PER_PROFILE = 4_000
 DESCRIBED = 300                 # shapes of most time for which a tune form is filled in
@@ -73,15 +71,15 @@ class Problem:
 class Launches:
     """Every kernel of a trace in order of start: what tells the work of one from another's."""
 
-    rows: npt.NDArray[np.intp]              # of the frame
+    rows: Rows              # of the frame
     names: Ints                             # numbers into the frame's names
     geometry: Ints                          # six columns, unknown ones negative
     problem: Ints                           # numbers into `problems`
     problems: list[Problem]
 
-    def of(self, name: int, grid: str, block: str, problem: Problem) -> npt.NDArray[np.bool_]:
+    def of(self, name: int, grid: str, block: str, problem: Problem) -> Bools:
         """Return a mask of the launches of one shape."""
-        mask: npt.NDArray[np.bool_] = self.names == name
+        mask: Bools = self.names == name
         for columns, text in ((self.geometry[:, :3], grid), (self.geometry[:, 3:], block)):
             known = (columns > 0).all(axis=1)
             mask &= known & (columns == np.array([int(part) for part in text.split("×")])).all(axis=1) if text else ~known
@@ -96,7 +94,7 @@ def launches_of(frame: Frame) -> Launches:
     return Launches(rows, frame["name"][rows].astype(np.int64), geometry, problem, problems)
 
 
-def _problems(frame: Frame, rows: npt.NDArray[np.intp]) -> tuple[Ints, list[Problem]]:
+def _problems(frame: Frame, rows: Rows) -> tuple[Ints, list[Problem]]:
     """The operator of every kernel with its input shapes: each distinct (name, arguments) is read once."""
     operator = frame.operator[rows]
     known = np.flatnonzero(operator >= 0)
@@ -140,7 +138,7 @@ def shapes_of(frame: Frame, floor_ns: Floats | None = None, flop: Floats | None 
     return out
 
 
-def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], text: Callable[[int], str],
+def group_shapes(names: Ints, geometry: Ints, dur_ns: Floats, text: Callable[[int], str],
             problem: Ints | None = None, floor_ns: Floats | None = None, flop: Floats | None = None) -> list[Shape]:
     """Group launches by (name, grid, block, problem), most time first.
 
@@ -167,7 +165,7 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: npt.NDArray[np.float64], t
     out: list[Shape] = []
     rest: dict[int, list[int]] = {}
     taken: dict[int, int] = {}
-    for at in np.argsort(-totals, kind="stable").tolist():
+    for at in stable_order(-totals).tolist():
         name = int(names[order[ends[at] - 1]])
         if taken.get(name, 0) >= SHAPES_PER_KERNEL or len(out) >= SHAPES_PER_PROFILE:
             rest.setdefault(name, []).append(at)
@@ -191,7 +189,7 @@ def _mean_known(values: Floats) -> float | None:
     return mean if np.isfinite(mean) and mean > 0 else None
 
 
-def _quantiles(ordered: npt.NDArray[np.float64]) -> tuple[float, float]:
+def _quantiles(ordered: Floats) -> tuple[float, float]:
     """p50 and p95 of ascending durations, linear between neighbours: as `analysis.kernels` has them of a whole kernel."""
     place = np.array([0.5, 0.95]) * (ordered.size - 1)
     low = np.floor(place).astype(np.int64)
@@ -242,7 +240,7 @@ def _skips(names: Ints, texts: Sequence[str], shapes: Sequence[Shape]) -> list[i
     --launch-skip. None for the shape of all further launches, and once SEARCHED_CHARS of names were searched.
 
     The counts of one name are let go before the next name's: kept for all, those of 4,000 names over 2 M launches took 64 GB."""
-    order = np.argsort(names, kind="stable")            # launches of one name stand together, in order of start
+    order = stable_order(names)            # launches of one name stand together, in order of start
     used, starts = np.unique(names[order], return_index=True)
     launches_by_name = np.split(order, starts[1:])
     bares = [bare(texts[int(code)]) for code in used]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from profiles.ingest.arrays import Array, Floats, Int32, Ints, Rows
 
 MAGIC = 0x32545052                # "RPT2"
 INSTANT, MERGED, OVERFLOW = 1, 2, 4      # bits of `flags`
@@ -20,11 +20,11 @@ COLUMNS: tuple[tuple[str, str], ...] = (
 class TileRows:
     """Rows of a tile ordered by (track, depth, start), and samples ordered by (track, time)."""
 
-    track: npt.NDArray[np.int32]
-    columns: dict[str, npt.NDArray[Any]]          # COLUMNS
-    sample_track: npt.NDArray[np.int32]
-    time_ns: npt.NDArray[np.int64]
-    value: npt.NDArray[np.float64]
+    track: Int32
+    columns: dict[str, Array]          # COLUMNS
+    sample_track: Int32
+    time_ns: Ints
+    value: Floats
 
 
 def pack(units: Sequence[tuple[int, int, int]], rows: TileRows) -> bytes:
@@ -56,7 +56,7 @@ def _pad(out: bytearray) -> None:
     out += bytes(-len(out) % 8)
 
 
-def downsample(time_ns: npt.NDArray[np.int64], value: npt.NDArray[np.float64], level: int) -> npt.NDArray[np.intp]:
+def downsample(time_ns: Ints, value: Floats, level: int) -> Rows:
     """Return which samples to keep so that each bin of 4**level ns has at most three.
 
     Samples are ordered by time. Of each bin: its least, its greatest, and its last, which holds until the next bin that has any.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import TraceError
 
 
-def overflowing(lane: npt.NDArray[Any], start_ns: npt.NDArray[Any], end_ns: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def overflowing(lane: Array, start_ns: Array, end_ns: Array) -> Bools:
     """Return which rows at a depth > 0 are not contained in a slice of the depth above.
 
     Rows are ordered by (lane, start), `lane` being track16 | depth. Slices of one lane do not overlap, so the last that began up
@@ -38,13 +38,12 @@ def overflowing(lane: npt.NDArray[Any], start_ns: npt.NDArray[Any], end_ns: npt.
 BINS = 1024
 BIN_BITS = 10
 LEVEL_BITS = 40                     # of a slice's place: home level above, row within the level below
-Int64 = npt.NDArray[np.int64]
-Table = dict[str, npt.NDArray[Any]]
+Table = dict[str, Array]
 _END = 2**62
 MAX_WAITING = 2_000_000             # slices of one home level that begin within one tile: all are held until it is sorted
 
 
-def home_levels(dur_ns: Int64) -> npt.NDArray[np.int8]:
+def home_levels(dur_ns: Ints) -> npt.NDArray[np.int8]:
     """Return the greatest k with 4**k <= dur_ns, 0 for less than 1 ns."""
     # frexp is exact for the exponent of integers below 2**53; longer ones are cut to the level all of them share
     _, exponent = np.frexp(np.clip(dur_ns, 1, 2**52).astype(np.float64))
@@ -79,7 +78,7 @@ class Levels:
     def add(self, columns: Table, next_ns: int) -> None:
         """Slices; those of later calls do not begin before `next_ns`."""
         level = np.minimum(home_levels(columns["dur_ns"]), self.top)
-        order = np.argsort(level, kind="stable")
+        order = stable_order(level)
         ends = np.cumsum(np.bincount(level, minlength=self.top + 1)).tolist()
         for k, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):
             if last > first:
@@ -179,7 +178,7 @@ class _Waiting:
         return {name: values[begins] for name, values in table.items()}
 
 
-def _stored_order(table: Table, bits: int) -> npt.NDArray[np.intp]:
+def _stored_order(table: Table, bits: int) -> Rows:
     """By (tile, track, depth, start)."""
     lane = table["track"].astype(np.int64) << 16 | table["depth"].astype(np.int64)
     return np.lexsort((table["start_ns"], lane, table["start_ns"] >> bits))

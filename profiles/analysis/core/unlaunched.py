@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from profiles.analysis.core.frame import Frame, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.sentences import plural
+from profiles.ingest.arrays import Bools, Rows
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING
 
@@ -31,7 +31,7 @@ def why_no_calls(frame: Frame) -> str:
     return f"no correlation id of its GPU work is among those of {beside}. Record the launches and the GPU in one session."
 
 
-def _without_id(frame: Frame, rows: Rows) -> npt.NDArray[np.bool_]:
+def _without_id(frame: Frame, rows: Rows) -> Bools:
     ids = frame["correlation"][rows]
-    missing: npt.NDArray[np.bool_] = (ids == MISSING) | (ids == 0)
+    missing: Bools = (ids == MISSING) | (ids == 0)
     return missing

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from profiles.analysis.kernel.stalls import ALIASES, SAMPLE_PREFIX
+from profiles.ingest.arrays import stable_order
 from profiles.ingest.trace import INSTRUCTIONS
 
 Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -214,7 +215,7 @@ def lines(instructions: Instructions) -> list[Line]:
     if instructions.has(THREADS):
         sums[THREADS] = ratio(sums["thread_inst_executed_true"], sums["inst_executed"])
     reasons = {name: _per_line(line_of, values, len(places)) for name, values in instructions.reasons.items()}
-    order = np.argsort(line_of, kind="stable")
+    order = stable_order(line_of)
     starts = np.searchsorted(line_of[order], np.arange(len(places) + 1))
     made = [Line(
         file=None if place < 0 else int(place >> 32), line=None if place < 0 else int(place & 0xFFFFFFFF),
@@ -263,5 +264,5 @@ def checks(instructions: Instructions, totals: Mapping[str, float | str | None])
 def hottest(instructions: Instructions, name: str, most: int) -> Sequence[int]:
     """Return the rows with the greatest values, those without any left out."""
     values = instructions.values(name)
-    order = np.argsort(-values, kind="stable")[:most]
+    order = stable_order(-values)[:most]
     return [int(row) for row in order if values[row] > 0]

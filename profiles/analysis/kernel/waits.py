@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.kernel.instructions import SAMPLES, Instructions, reasons_at
+from profiles.ingest.arrays import Rows
 
 LONG = ("LDG", "LD", "LDL", "TEX", "TLD", "TLD4", "TXQ", "SULD", "ATOM", "ATOMG", "LDGMC")
 SHORT = ("LDS", "LDSM", "ATOMS", "MUFU", "SHFL", "S2R", "S2UR", "POPC", "FLO", "BREV", "I2F", "F2I", "F2F", "I2I", "FRND", "R2UR",
@@ -107,7 +107,7 @@ class HotInstruction:
     waits_for: int | None
 
 
-def hottest_instruction(waits: Waits, rows: npt.NDArray[np.intp] | None = None) -> HotInstruction | None:
+def hottest_instruction(waits: Waits, rows: Rows | None = None) -> HotInstruction | None:
     """Return the hottest of `rows`, of all without them; the first of equal ones, None where nothing was sampled.
 
     What it waits for follows from its own state: its line's may be another one.

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.digest import STEP, Digest, digest_of
 from profiles.analysis.core.intervals import Intervals, overlap_ns, union
+from profiles.ingest.arrays import Array, Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import Category, Trace
 from profiles.ingest.windows import MISSING
 
@@ -105,7 +105,7 @@ def breakdown(trace: Trace) -> Breakdown:
     return Breakdown(wall_start, wall_end - wall_start, devices, _steps(digest, everything))
 
 
-def _work(category: npt.NDArray[Any], start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> _Work:
+def _work(category: Array, start: Ints, end: Ints) -> _Work:
     def of(*kinds: Category) -> Intervals:
         mask = np.isin(category, [int(kind) for kind in kinds])
         return intervals.union(start[mask], end[mask])
@@ -116,7 +116,7 @@ def _work(category: npt.NDArray[Any], start: npt.NDArray[np.int64], end: npt.NDA
     return _Work(compute, kernels, intervals.join(kernels, memory), communication, memory)
 
 
-def _device(index: int, name: str, category: npt.NDArray[Any], dur: npt.NDArray[np.int64], work: _Work, start_ns: int,
+def _device(index: int, name: str, category: Array, dur: Ints, work: _Work, start_ns: int,
             end_ns: int, causes: dict[str, int], longest: list[dict[str, Any]]) -> DeviceTime:
     busy, compute, kernels = work.busy.length_ns, work.compute.length_ns, work.kernels.length_ns
     span = int(work.busy.end_ns[-1] - work.busy.start_ns[0]) if work.busy.start_ns.size else 0
@@ -138,7 +138,7 @@ def _steps(digest: Digest, work: _Work) -> list[Step]:
                  int(busy[i] - kernels[i])) for i, (name, start, end) in enumerate(steps)]
 
 
-def _idle(digest: Digest, rows: npt.NDArray[np.intp], work: _Work, start_ns: int, end_ns: int,
+def _idle(digest: Digest, rows: Rows, work: _Work, start_ns: int, end_ns: int,
           longest: _Longest) -> dict[str, int]:
     """Idle time by cause; the longest gaps go to `longest`.
 
@@ -168,11 +168,11 @@ class _Longest:
         self._asked: list[tuple[int, dict[str, Any], dict[int, int]]] = []      # thread, gap, ns by name
         self.of_last: list[dict[str, Any]] = []
 
-    def take(self, gaps: Intervals, length: npt.NDArray[np.int64], after: npt.NDArray[np.intp], inside: npt.NDArray[np.bool_],
-             called: npt.NDArray[np.bool_], late: npt.NDArray[np.int64]) -> None:
+    def take(self, gaps: Intervals, length: Ints, after: Rows, inside: Bools,
+             called: Bools, late: Ints) -> None:
         names, name = self._found.names, self._found.work["name"]
         self.of_last = []
-        for i in np.argsort(-length, kind="stable")[:LONGEST].tolist():
+        for i in stable_order(-length)[:LONGEST].tolist():
             gap: dict[str, Any] = {
                 "start_ns": int(gaps.start_ns[i]), "end_ns": int(gaps.end_ns[i]), "dur_ns": int(length[i]),
                 "next": names[name[after[i]]] if inside[i] else None,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, stable_order
 from profiles.ingest.trace import SummaryTable, Trace, summary_columns
 
 BY_NAME = "CPU time by name"
@@ -25,14 +25,14 @@ _CHAINS = summary_columns("Name: text | Slices: count | Total: ns | Mean: ns")
 class _Rows(NamedTuple):
     """Spans by track, start and depth."""
 
-    track: npt.NDArray[Any]
-    start: npt.NDArray[Any]
-    end: npt.NDArray[Any]
-    depth: npt.NDArray[Any]
-    name: npt.NDArray[Any]
-    new: npt.NDArray[Any]            # of this window, not carried over
+    track: Array
+    start: Array
+    end: Array
+    depth: Array
+    name: Array
+    new: Array            # of this window, not carried over
 
-    def take(self, rows: npt.NDArray[Any]) -> _Rows:
+    def take(self, rows: Array) -> _Rows:
         return _Rows(*(column[rows] for column in self))
 
 
@@ -61,7 +61,7 @@ class _Sums:
         self._slices, self._busy = np.zeros(tracks), np.zeros(tracks)
         self._until = np.full(tracks, np.iinfo(np.int64).min)        # how far each track is counted as busy
 
-    def rows(self, columns: dict[str, npt.NDArray[Any]]) -> _Rows:
+    def rows(self, columns: dict[str, Array]) -> _Rows:
         spans = np.flatnonzero(~columns["instant"])
         start = columns["start_ns"][spans]
         return _Rows(columns["track"][spans], start, start + columns["dur_ns"][spans], columns["depth"][spans].astype(np.int64),
@@ -83,7 +83,7 @@ class _Sums:
 
     def _union(self, rows: _Rows) -> None:
         """Busy time of every thread: the outermost slices of each, once where they overlap."""
-        by_track = np.argsort(rows.track, kind="stable")             # once for all: each thread's rows lie together
+        by_track = stable_order(rows.track)             # once for all: each thread's rows lie together
         occurring, begins = np.unique(rows.track[by_track], return_index=True)
         beyonds = np.append(begins, by_track.size)[1:]
         for track, begin, beyond in zip(occurring.tolist(), begins.tolist(), beyonds.tolist(), strict=True):
@@ -95,7 +95,7 @@ class _Sums:
 
     def _within(self, rows: _Rows) -> None:
         """Take the duration of every slice from what it lies in."""
-        order = np.argsort(rows.depth, kind="stable")                # within a depth still by track and start
+        order = stable_order(rows.depth)                # within a depth still by track and start
         bounds = np.searchsorted(rows.depth[order], np.arange(min(int(rows.depth.max(initial=0)), _LEVELS) + 2))
         for depth in range(1, bounds.size - 1):
             above, here = order[bounds[depth - 1]:bounds[depth]], order[bounds[depth]:bounds[depth + 1]]
@@ -111,7 +111,7 @@ class _Sums:
         own = self._total - self._inner
         whole = float(own.sum()) or 1.0
         occurring = np.flatnonzero(self._count)
-        top = occurring[np.argsort(-own[occurring], kind="stable")][:ROWS]
+        top = occurring[stable_order(-own[occurring])][:ROWS]
         rows: list[list[Any]] = [[self._names[i], int(self._count[i]), int(own[i]), 100 * own[i] / whole, int(self._total[i]),
                                   self._total[i] / self._count[i]] for i in top.tolist()]
         return SummaryTable(BY_NAME, _BY_NAME, rows, "Self: without the slices within. Share: of the self time of all "
@@ -120,7 +120,7 @@ class _Sums:
     def by_track(self) -> SummaryTable:
         wall = max(self._trace.parts.end_ns, 1)
         occurring = np.flatnonzero(self._slices)
-        top = occurring[np.argsort(-self._busy[occurring], kind="stable")][:ROWS]
+        top = occurring[stable_order(-self._busy[occurring])][:ROWS]
         tracks = self._trace.tracks
         rows: list[list[Any]] = [[tracks[i].name, tracks[i].group, int(self._slices[i]), int(self._busy[i]),
                                   100 * self._busy[i] / wall] for i in top.tolist()]
@@ -129,7 +129,7 @@ class _Sums:
 
     def chains(self) -> SummaryTable:
         occurring = np.flatnonzero(self._chain)
-        top = occurring[np.argsort(-self._chained[occurring], kind="stable")][:ROWS]
+        top = occurring[stable_order(-self._chained[occurring])][:ROWS]
         rows: list[list[Any]] = [[self._names[i], int(self._chain[i]), int(self._chained[i]), self._chained[i] / self._chain[i]]
                                  for i in top.tolist()]
         return SummaryTable("Other slices by name", _CHAINS, rows,

@@ -22,6 +22,7 @@ from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text
 from profiles.analysis.kernel.occupancy import occupancy
 from profiles.analysis.trace.breakdown import Breakdown
 from profiles.analysis.trace.host import Activity, Gaps, Host, Syncs
+from profiles.ingest.arrays import stable_order
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import KERNELS, Category, Trace
 from profiles.ingest.windows import MISSING
@@ -55,7 +56,7 @@ def calculated_occupancy(digest: Digest) -> dict[str, float]:
     forms, place = np.unique(np.stack([key.astype(np.int64) for key in keys]), axis=1, return_inverse=True)
     spent = np.bincount(place.reshape(-1), weights=np.maximum(work["dur_ns"][asked], 1), minlength=forms.shape[1])
     sums: dict[int, list[float]] = {}
-    for at in np.argsort(-spent, kind="stable")[:MOST_FORMS].tolist():
+    for at in stable_order(-spent)[:MOST_FORMS].tolist():
         name, device, registers, smem, threads, blocks = forms[:, at].tolist()
         pct = _occupancy_pct(digest.device_names.get(device, ""), registers, max(smem, 0), threads, blocks)
         if pct is not None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Int64 = npt.NDArray[np.int64]
+from profiles.ingest.arrays import Array, Ints, stable_order
+
 ROOT, UNLINKED, REST = -1, -2, -3       # labels: everything; work whose launch is not known; paths beyond NODES
 TRACK = -10
 NODES = 300_000
@@ -19,7 +19,7 @@ SENT = 20_000
 HOT = 300
 
 
-def parents(track: npt.NDArray[Any], depth: npt.NDArray[Any], start_ns: Int64, end_ns: Int64) -> Int64:
+def parents(track: Array, depth: Array, start_ns: Ints, end_ns: Ints) -> Ints:
     """Return, for each slice, the position of the one it is nested in, else -1.
 
     Depths are lanes: a slice lies in the nearest lane above that has a slice around it.
@@ -73,7 +73,7 @@ class Tree:
             column.append(value)
         return number
 
-    def children(self, parent: Int64, label: Int64) -> Int64:
+    def children(self, parent: Ints, label: Ints) -> Ints:
         """The node of each (parent node, label)."""
         if not parent.size:
             return np.empty(0, np.int64)
@@ -83,7 +83,7 @@ class Tree:
         nodes = np.array([self.child(int(pair) // width, int(pair) % width + base) for pair in pairs.tolist()], np.int64)
         return nodes[place]
 
-    def add(self, node: Int64, time_ns: Int64, count: npt.NDArray[Any], first_ns: Int64) -> None:
+    def add(self, node: Ints, time_ns: Ints, count: Array, first_ns: Ints) -> None:
         """Add time and calls of slices to their nodes."""
         used, place = np.unique(node, return_inverse=True)
         time, calls = np.zeros(used.size, np.int64), np.zeros(used.size, np.int64)
@@ -96,7 +96,7 @@ class Tree:
             self.count[at] += n
             self.first[at] = min(self.first[at], begin)
 
-    def nest_slices(self, parent: Int64, label: npt.NDArray[Any], depth: npt.NDArray[Any], roots: Int64) -> Int64:
+    def nest_slices(self, parent: Ints, label: Array, depth: Array, roots: Ints) -> Ints:
         """Return the nodes of nested slices.
 
         They follow the path of names from the root that `roots` gives for the outermost.
@@ -136,7 +136,7 @@ def tree_columns(tree: Tree) -> dict[str, Any]:
     """
     own = tree.self_ns()
     total = np.array(tree.total, np.int64)
-    kept = np.sort(np.argsort(-total, kind="stable")[:SENT])
+    kept = np.sort(stable_order(-total)[:SENT])
     place = np.full(total.size, -1, np.int64)
     place[kept] = np.arange(kept.size)
     columns: dict[str, list[int]] = {

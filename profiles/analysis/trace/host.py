@@ -17,9 +17,8 @@ from profiles.analysis.core.columns import NONE
 from profiles.analysis.core.digest import Digest, digest_of
 from profiles.analysis.core.nesting import NONE as NO_KIND
 from profiles.analysis.core.nesting import Nesting
+from profiles.ingest.arrays import Bools, Int32, Ints, stable_order
 from profiles.ingest.trace import Trace
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class _Sum:
         """Add a piece: time within a slice less that within the slices it encloses."""
         rows = piece[piece["kind"] != NO_KIND]
         rows = rows[self.starved.has_thread(rows["track"])]
-        rows = rows[np.argsort(rows["track"], kind="stable")]
+        rows = rows[stable_order(rows["track"])]
         inclusive = self.starved.before(rows["track"], rows["end_ns"]) - self.starved.before(rows["track"], rows["start_ns"])
         np.add.at(self.kinds, rows["kind"], inclusive)
         np.subtract.at(self.kinds, rows["within"], inclusive)
@@ -146,7 +145,7 @@ class _Sum:
         return Activity(self.total, wait, runtime, operator, max(0, outside), profiler, {names[code]: ns for code, ns in largest})
 
 
-def _counts(codes: npt.NDArray[np.int32], names: Sequence[str]) -> dict[str, int]:
+def _counts(codes: Int32, names: Sequence[str]) -> dict[str, int]:
     """How often each name occurs ("" for -1), in order of first sight."""
     distinct, first, count = np.unique(codes, return_index=True, return_counts=True)
     return {names[distinct[i]] if distinct[i] >= 0 else "": int(count[i]) for i in np.argsort(first).tolist()}
@@ -160,14 +159,14 @@ class _Starved:
     """
 
     def __init__(self, track: Ints, start_ns: Ints, length_ns: Ints) -> None:
-        order = np.argsort(track, kind="stable")
+        order = stable_order(track)
         self._start_ns, self._length_ns = start_ns[order], length_ns[order]
         self._moments = np.unique(start_ns)
         self._threads, self._first = np.unique(track[order], return_index=True)
         self._place = self._at(track[order], self._start_ns)
         self._sum_ns = np.r_[0, np.cumsum(self._length_ns)]
 
-    def has_thread(self, track: Ints) -> npt.NDArray[np.bool_]:
+    def has_thread(self, track: Ints) -> Bools:
         return np.isin(track, self._threads)
 
     def before(self, track: Ints, time_ns: Ints) -> Ints:

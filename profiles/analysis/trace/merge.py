@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from profiles.analysis.core.kernels import dictionary, numbers
 from profiles.analysis.core.sentences import time_text
 from profiles.analysis.trace.breakdown import STEP
+from profiles.ingest.arrays import Array, Int32, Ints, stable_order
 from profiles.ingest.trace import FLOWS, SAMPLES, Category, Device, Integrity, Trace, Track
 from profiles.ingest.windows import MISSING, MISSING32, Slices, Window, table_of
 
@@ -23,7 +23,6 @@ from profiles.ingest.windows import MISSING, MISSING32, Slices, Window, table_of
 # within microseconds of each other, whoever came late to its begin. So the median difference of matched ends is the
 # difference of two clocks, and what is left of the differences after the shift is the residual that goes with the numbers.
 
-Int64 = npt.NDArray[np.int64]
 MAX_COLLECTIVES = 4096       # of a rank, the first; more do not sharpen a median
 MAX_OFFSET = 512             # collectives by which one recording may begin before the other
 LEAST_MATCHED = 4
@@ -38,7 +37,7 @@ class Collectives:
     first record of the rank's own file."""
 
     signature: tuple[tuple[str, int], ...]       # (kernel name without its arguments, bytes or -1)
-    end_ns: Int64
+    end_ns: Ints
     step: dict[int, int]                         # step number -> its start
 
 
@@ -83,7 +82,7 @@ def collectives(slices: pa.Table) -> Collectives:
     codes, names = dictionary(slices, "name")
     real = ~numbers(slices, "instant").astype(np.bool_)
     rows = np.flatnonzero((category == Category.COMMUNICATION) & real)
-    rows = rows[np.argsort(start[rows], kind="stable")][:MAX_COLLECTIVES]
+    rows = rows[stable_order(start[rows])][:MAX_COLLECTIVES]
     moved = numbers(slices, "bytes")[rows].tolist()
     number_of = {code: int(step_match[1]) for code, name in enumerate(names) if (step_match := STEP.search(name))}
     steps = np.flatnonzero((category == Category.ANNOTATION) & np.isin(codes, list(number_of)))
@@ -115,19 +114,19 @@ def align(ranks: Sequence[RankClock]) -> Alignment:
     return Alignment(rule, shifted, base_ns, _sentence(rule, shifted, contradiction_ns))
 
 
-def _shift(label: str, shift_ns: int, against_first_ns: int, ends: Int64) -> RankShift:
+def _shift(label: str, shift_ns: int, against_first_ns: int, ends: Ints) -> RankShift:
     left = np.abs(ends + against_first_ns)
     known = left.size > 0
     return RankShift(label, int(shift_ns), int(left.size), float(np.median(left)) if known else None,
                      float(np.quantile(left, 0.95)) if known else None)
 
 
-def _spread(ends: Int64) -> float:
+def _spread(ends: Ints) -> float:
     """Median absolute deviation from the median."""
     return float(np.median(np.abs(ends - np.median(ends)))) if ends.size else 0.0
 
 
-def _end_differences(first: Collectives, other: Collectives, shift_ns: int | None) -> Int64:
+def _end_differences(first: Collectives, other: Collectives, shift_ns: int | None) -> Ints:
     """Differences of the ends (other - first, each on its own clock) of the collectives that are the same.
 
     The recordings may begin some collectives apart: of all offsets at which names and sizes agree best, the one that fits
@@ -135,7 +134,7 @@ def _end_differences(first: Collectives, other: Collectives, shift_ns: int | Non
     """
     ids: dict[tuple[str, int], int] = {}
     mine, theirs = (np.array([ids.setdefault(each, len(ids)) for each in part.signature], np.int64) for part in (first, other))
-    candidates: list[tuple[float, int, Int64]] = []
+    candidates: list[tuple[float, int, Ints]] = []
     for offset in range(-min(MAX_OFFSET, theirs.size), min(MAX_OFFSET, mine.size) + 1):
         a, b = max(offset, 0), max(-offset, 0)
         n = min(mine.size - a, theirs.size - b)
@@ -178,7 +177,7 @@ def _sentence(rule: str, ranks: Sequence[RankShift], contradiction_ns: int | Non
 # ---- slices of several ranks as those of one trace ----
 # Each rank's windows moved, then cut so that all go on in order of time.
 
-Columns = dict[str, npt.NDArray[Any]]
+Columns = dict[str, Array]
 
 
 class MovedSlices:
@@ -233,7 +232,7 @@ class MergedSlices:
                         window = next(sources[number], None)
                 held[number] = window
             columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            order = np.argsort(columns["start_ns"], kind="stable")
+            order = stable_order(columns["start_ns"])
             yield Window({name: values[order] for name, values in columns.items()}, until)
 
     def _windows_with_common_names(self, rank: int) -> Iterator[Window]:
@@ -244,7 +243,7 @@ class MergedSlices:
                               "detail": self._detail[rank][window.columns["detail"]]}, window.end_ns, window.more)
 
 
-def _together(lists: Sequence[Sequence[str]]) -> tuple[list[str], list[npt.NDArray[np.int32]]]:
+def _together(lists: Sequence[Sequence[str]]) -> tuple[list[str], list[Int32]]:
     """Distinct texts of all lists, and for each list its numbers among them (the last entry stands for -1)."""
     first: dict[str, int] = {}
     numbers = [np.array([*(first.setdefault(text, len(first)) for text in texts), -1], np.int32) for texts in lists]

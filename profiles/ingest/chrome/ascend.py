@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Bytes
 from profiles.ingest.chrome.gather import Gather
 from profiles.ingest.chrome.generic import assemble, is_of_tool
 from profiles.ingest.chrome.kinds import Lane, lane_of, number_of
@@ -86,7 +86,7 @@ class TaskArgs(msgspec.Struct, gc=False):
 class _Arguments(Arguments):
     """Knows a task by its type, and the number that it shares with the call that launched it."""
 
-    def columns(self, raws: Any, kind: npt.NDArray[np.uint8], on_gpu: npt.NDArray[np.bool_]) -> Columns:
+    def columns(self, raws: Any, kind: Bytes, on_gpu: Bools) -> Columns:
         out = super().columns(raws, kind, on_gpu)
         told = [b'"Task Type"' in bytes(raw) or b'"connection_id"' in bytes(raw) for raw in raws]
         rows = np.flatnonzero(np.array(told, np.bool_))

@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Int32, Ints, Rows
 from profiles.ingest.chrome.kinds import (
     GPU_ARGUMENTS,
     GPU_LANE,
@@ -31,8 +31,6 @@ from profiles.ingest.core.build import LEFT_OUT, TraceBuilder
 from profiles.ingest.core.columns import (
     DetailIds,
     Ids,
-    Int32,
-    Int64,
     Table,
     decode_args,
     detail_ids,
@@ -168,7 +166,7 @@ def _count_strangers(out: SharedIds, phase: Int32, integrity: Integrity) -> None
         drop_stranger(integrity, reason, count, "other kinds of record that are not read yet")
 
 
-def _add_slices(out: SharedIds, piece: list[Event], rows: npt.NDArray[np.intp], start: Int64, instant: npt.NDArray[np.bool_],
+def _add_slices(out: SharedIds, piece: list[Event], rows: Rows, start: Ints, instant: Bools,
             category: Int32, lane: Int32, integrity: Integrity) -> None:
     if not rows.size:
         return
@@ -192,10 +190,10 @@ def _add_slices(out: SharedIds, piece: list[Event], rows: npt.NDArray[np.intp], 
     out.builder.add(start_ns=start[rows], dur_ns=dur, name=name, category=kind, track=track, instant=instant[rows], **columns)
 
 
-def _argument_columns(out: SharedIds, chosen: list[Event], category: Int32, integrity: Integrity) -> dict[str, npt.NDArray[Any]]:
+def _argument_columns(out: SharedIds, chosen: list[Event], category: Int32, integrity: Integrity) -> dict[str, Array]:
     """Id columns of the chosen slices, and what only GPU work has (MISSING elsewhere)."""
     n = len(chosen)
-    columns: dict[str, npt.NDArray[Any]] = {
+    columns: dict[str, Array] = {
         **{key: np.full(n, MISSING, np.int64) for key in ("correlation", "external_id", *_GPU_NUMBERS)},
         "grid": np.full((n, 3), MISSING, np.int64), "block": np.full((n, 3), MISSING, np.int64),
         "occupancy_pct": np.full(n, np.nan), "detail": np.full(n, -1, np.int32), "collective": np.zeros(n, np.bool_)}
@@ -235,7 +233,7 @@ def _form_number(category: str) -> int:
 _GPU_NUMBERS = ("device", "stream", "registers_per_thread", "smem_bytes", "bytes")
 
 
-def _gpu_columns(args: list[GpuArgs]) -> dict[str, npt.NDArray[Any]]:
+def _gpu_columns(args: list[GpuArgs]) -> dict[str, Array]:
     return {
         "device": optional(a.device for a in args), "stream": optional(a.stream for a in args),
         "registers_per_thread": optional(a.registers for a in args), "smem_bytes": optional(a.shared_memory for a in args),
@@ -248,7 +246,7 @@ _DTYPE_BYTES = {b"float": 4, b"float32": 4, b"int": 4, b"half": 2, b"float16": 2
                 b"int64": 8, b"byte": 1, b"char": 1, b"bool": 1, b"int8": 1, b"uint8": 1, b"short": 2}
 
 
-def _moved_bytes(args: list[GpuArgs]) -> Int64:
+def _moved_bytes(args: list[GpuArgs]) -> Ints:
     """Bytes of copies and sets as stated; of collectives the larger of what goes in and out, from elements and dtype."""
     moved = optional(a.bytes for a in args)
     for i, a in enumerate(args):
@@ -260,7 +258,7 @@ def _moved_bytes(args: list[GpuArgs]) -> Int64:
     return moved
 
 
-def _add_counters(out: SharedIds, chosen: list[Event], start: Int64, integrity: Integrity) -> None:
+def _add_counters(out: SharedIds, chosen: list[Event], start: Ints, integrity: Integrity) -> None:
     """ph C: one sample per number in the arguments; the counter is (pid, name, argument)."""
     args, bad = decode_args(dict, [e.args for e in chosen])
     series, times, values = [], [], []
@@ -282,8 +280,8 @@ _LARGEST = 2**41                         # bytes of one allocation, and GPUs of 
 _MOST_GPUS = 4096
 
 
-def _add_memory(out: SharedIds, chosen: list[Event], start: Int64, instant: npt.NDArray[np.bool_],
-            columns: dict[str, npt.NDArray[Any]]) -> None:
+def _add_memory(out: SharedIds, chosen: list[Event], start: Ints, instant: Bools,
+            columns: dict[str, Array]) -> None:
     """`[memory]` instants: bytes (negative: freed), address (as external id) and GPU become columns; what is allocated and
     reserved then also counter tracks per device."""
     rows = np.array([i for i in np.flatnonzero(instant).tolist() if chosen[i].name == "[memory]"], np.intp)

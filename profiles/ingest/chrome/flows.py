@@ -7,12 +7,12 @@ that a flow is found from the slice.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from profiles.ingest.arrays import Array, Bools, Ints, Rows, stable_order
 from profiles.ingest.chrome.lanes import ChromeLanes
 from profiles.ingest.chrome.records import Index, Piece
 from profiles.ingest.core.build import TraceBuilder
@@ -30,7 +30,7 @@ class Flows:
     def __init__(self) -> None:
         self._kinds = Ids()
         self._rows: list[tuple[int, int, int, int, bool, bool]] = []
-        self._parts: list[npt.NDArray[Any]] = []
+        self._parts: list[Array] = []
 
     def of_slices(self, here: Piece, rows: Index, lanes: ChromeLanes) -> None:
         """Version 2."""
@@ -55,7 +55,7 @@ class Flows:
                 self._add(key, kind, here, at, False, False)
         self._settle(lanes)
 
-    def add(self, keys: list[int], kind: str, here: Piece, rows: Index, is_end: npt.NDArray[np.bool_], lanes: ChromeLanes) -> None:
+    def add(self, keys: list[int], kind: str, here: Piece, rows: Index, is_end: Bools, lanes: ChromeLanes) -> None:
         """Ends that slices name in their arguments."""
         for key, at, end in zip(keys, rows.tolist(), is_end.tolist(), strict=True):
             self._add(key, kind, here, at, end, False)
@@ -93,7 +93,7 @@ def bind(trace: Trace) -> None:
         return
     raw, track, time = (flows[name].to_numpy() for name in ("flow", "track", "time_ns"))
     following, moved = (raw & 1).astype(np.bool_), time.copy()
-    order = np.argsort(time, kind="stable")
+    order = stable_order(time)
     on, done = np.unique(track), 0
     pending = np.empty(0, np.intp)                           # ends that wait for the next slice of their track
     carried = _Slices.none()
@@ -115,17 +115,17 @@ def bind(trace: Trace) -> None:
 class _Slices(NamedTuple):
     """Slices by track and start."""
 
-    track: npt.NDArray[Any]
-    start: npt.NDArray[Any]
-    end: npt.NDArray[Any]
-    depth: npt.NDArray[Any]
+    track: Array
+    start: Array
+    end: Array
+    depth: Array
 
     @staticmethod
     def none() -> _Slices:
         return _Slices(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int16))
 
     @staticmethod
-    def of(columns: dict[str, npt.NDArray[Any]], on: npt.NDArray[Any]) -> _Slices:
+    def of(columns: dict[str, Array], on: Array) -> _Slices:
         rows = np.flatnonzero(np.isin(columns["track"], on) & ~columns["instant"])
         start = columns["start_ns"][rows]
         end = start + np.maximum(columns["dur_ns"][rows], 1)
@@ -134,7 +134,7 @@ class _Slices(NamedTuple):
     def _sort(self) -> _Slices:
         return self._take(np.lexsort((self.start, self.track)))
 
-    def _take(self, rows: npt.NDArray[Any]) -> _Slices:
+    def _take(self, rows: Array) -> _Slices:
         return _Slices(*(column[rows] for column in self))
 
     def and_with(self, other: _Slices) -> _Slices:
@@ -146,15 +146,15 @@ class _Slices(NamedTuple):
     def at_depth(self, depth: int) -> _Slices:
         return self._take(np.flatnonzero(self.depth == depth))
 
-    def after(self, track: npt.NDArray[Any], time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    def after(self, track: Array, time: Array) -> Rows:
         """The first slice of each track that begins at a time or later; -1 where there is none."""
         return self._search(track, time, "left", 0)
 
-    def before(self, track: npt.NDArray[Any], time: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    def before(self, track: Array, time: Array) -> Rows:
         """The last slice of each track that begins at a time or earlier; -1 where there is none."""
         return self._search(track, time, "right", -1)
 
-    def _search(self, track: npt.NDArray[Any], time: npt.NDArray[Any], side: str, step: int) -> npt.NDArray[np.intp]:
+    def _search(self, track: Array, time: Array, side: str, step: int) -> Rows:
         out = np.full(track.size, -1, np.intp)
         for number in np.unique(track).tolist():
             first, stop = np.searchsorted(self.track, [number, number + 1]).tolist()
@@ -164,8 +164,8 @@ class _Slices(NamedTuple):
         return out
 
 
-def _around(slices: _Slices, ends: npt.NDArray[Any], track: npt.NDArray[Any], time: npt.NDArray[Any],
-            moved: npt.NDArray[np.int64]) -> None:
+def _around(slices: _Slices, ends: Array, track: Array, time: Array,
+            moved: Ints) -> None:
     """Move `ends` to the innermost of `slices` around them. Of one track and depth no two overlap."""
     if not ends.size:
         return

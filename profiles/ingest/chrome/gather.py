@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Bytes, Int32, Ints, stable_order
 from profiles.ingest.chrome.batches import LaneIds
 from profiles.ingest.chrome.flows import Flows
 from profiles.ingest.chrome.kinds import (
@@ -51,7 +51,7 @@ from profiles.ingest.chrome.records import (
 from profiles.ingest.chrome.samples import Counters, Samples
 from profiles.ingest.chrome.work import Arguments, blank
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Ids, Int32, Int64, Table, decode_args, nanoseconds
+from profiles.ingest.core.columns import Ids, Table, decode_args, nanoseconds
 from profiles.ingest.core.events import MISSING, Event, MetaArgs
 from profiles.ingest.core.pairs import BEGIN, END, MARK, NAMELESS, ROW, PairedSlices, Pairs
 from profiles.ingest.core.pieces import Pieces
@@ -103,7 +103,7 @@ class Stacks:
         out["stack"] = keys
         self.chains.add(out)
 
-    def _rows(self, here: Piece, rows: Index, chosen: list[Event]) -> npt.NDArray[Any]:
+    def _rows(self, here: Piece, rows: Index, chosen: list[Event]) -> Array:
         out = np.zeros(rows.size, ROW)
         out["time"], out["sequence"] = here.start[rows], here.number[rows]
         out["category"], out["track"] = here.category[rows], here.lane[rows]
@@ -113,7 +113,7 @@ class Stacks:
         out["detail"] = self._arguments.details([e.args for e in chosen])
         return out
 
-    def tracks_of_chains(self, paired: PairedSlices) -> npt.NDArray[np.int32]:
+    def tracks_of_chains(self, paired: PairedSlices) -> Int32:
         """The track of every slice of a chain: one per process and name of the chain's first slice."""
         pid = self._processes(paired.root["track"])
         both = pid.astype(np.int64) << 32 | paired.root["name"].astype(np.int64)
@@ -160,7 +160,7 @@ class Gather:
         self._code = Table(self.categories, category_code, np.uint8)
         self._named = Table(builder.names, name_code, np.uint8)
         self._last: int | None = None                                # the latest moment met
-        self._held: list[dict[str, npt.NDArray[Any]]] | None = []
+        self._held: list[dict[str, Array]] | None = []
         self._held_rows = 0
 
     def all(self) -> None:
@@ -192,7 +192,7 @@ class Gather:
 
     # -- what records are
 
-    def _timed_records(self, phase: Int32) -> npt.NDArray[np.bool_]:
+    def _timed_records(self, phase: Int32) -> Bools:
         """Which records lie in time; those of kinds that are not read are counted."""
         out = np.ones(phase.size, np.bool_)
         for number, count in zip(*(each.tolist() for each in np.unique(phase, return_counts=True)), strict=True):
@@ -221,7 +221,7 @@ class Gather:
             if any(named):
                 self.lanes.rename_lanes()
 
-    def _classify(self, category: Int32, name: Int32, lane: Int32) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    def _classify(self, category: Int32, name: Int32, lane: Int32) -> tuple[Bytes, Bools]:
         """Our category of every row, and whether it lies on a GPU track."""
         said, named = self._code(category), self._named(name)
         gpu, _, _, derived = self.lanes.kinds(lane)
@@ -255,14 +255,14 @@ class Gather:
         self._add_rows(here.number[rows], here.lane[rows], on_gpu,
                   {**columns, "start_ns": here.start[rows], "dur_ns": dur, "name": name, "category": kind, "instant": ~span})
 
-    def _add_rows(self, number: Int64, lane: Int32, on_gpu: npt.NDArray[np.bool_], columns: dict[str, npt.NDArray[Any]]) -> None:
+    def _add_rows(self, number: Ints, lane: Int32, on_gpu: Bools, columns: dict[str, Array]) -> None:
         """Rows of lanes; their GPU and stream are the lane's where the arguments do not say them."""
         _, device, stream, _ = self.lanes.kinds(lane)
         for key, values in (("device", device), ("stream", stream)):
             columns[key] = np.where(on_gpu & (columns[key] == MISSING), values, columns[key])
         self._hold(number, {**columns, "track": self.lanes.tracks(lane, on_gpu)})
 
-    def _hold(self, number: Int64, columns: dict[str, npt.NDArray[Any]]) -> None:
+    def _hold(self, number: Ints, columns: dict[str, Array]) -> None:
         if self._held is None:
             self.builder.add(**columns)
             return
@@ -276,7 +276,7 @@ class Gather:
         held, self._held = self._held, None
         if held:
             whole = {key: np.concatenate([part[key] for part in held]) for key in held[0]}
-            order = np.argsort(whole.pop("number"), kind="stable")
+            order = stable_order(whole.pop("number"))
             self.builder.add(**{key: values[order] for key, values in whole.items()})
 
     # -- everything else

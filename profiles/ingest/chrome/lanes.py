@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Int32, Ints
 from profiles.ingest.chrome.batches import LaneIds
 from profiles.ingest.chrome.kinds import Lane, lane_of, number_of, stream_name
 from profiles.ingest.chrome.tracks import FURTHER
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING, MetaArgs
 from profiles.ingest.trace import Track
 
@@ -70,9 +69,9 @@ class ChromeLanes:
         self._ends: dict[int, int] = {}
         self.late = 0                                       # slices that lay on GPU lanes before these were named so
         self._as_cpu: dict[int, int] = {}                   # rows of lanes taken for CPU threads so far
-        self._columns: tuple[npt.NDArray[Any], ...] = ()    # of `_kinds`
+        self._columns: tuple[Array, ...] = ()    # of `_kinds`
 
-    def kinds(self, lane: Int32) -> tuple[npt.NDArray[np.bool_], Int64, Int64, npt.NDArray[np.bool_]]:
+    def kinds(self, lane: Int32) -> tuple[Bools, Ints, Ints, Bools]:
         """Return, for each row, what its lane says.
 
         Does it belong to a GPU, which, which stream, is it derived time.
@@ -83,7 +82,7 @@ class ChromeLanes:
         gpu, device, stream, derived = (column[lane] for column in self._columns)
         return gpu, device, stream, derived
 
-    def strange(self, lane: Int32) -> npt.NDArray[np.bool_]:
+    def strange(self, lane: Int32) -> Bools:
         """Return, for each row, whether its lane belongs to a device that is not known."""
         self._learn()
         numbers = np.unique(lane)
@@ -107,12 +106,12 @@ class ChromeLanes:
             if number == len(self._same):
                 self._same.append(self._first.setdefault((str(pid), str(tid)), number))
 
-    def same(self, lane: Int32) -> Int64:
+    def same(self, lane: Int32) -> Ints:
         """Return one number for lanes whose ids read the same."""
         self._learn()
         return np.array(self._same, np.int64)[lane]
 
-    def tracks(self, lane: Int32, on_gpu: npt.NDArray[np.bool_]) -> Int32:
+    def tracks(self, lane: Int32, on_gpu: Bools) -> Int32:
         """Provisional track of every row."""
         same = self.same(lane)
         both = same * 2 + on_gpu

@@ -11,9 +11,8 @@ import re
 from typing import Any
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Rows
 from profiles.ingest.chrome.gather import Gather
 from profiles.ingest.chrome.generic import assemble, is_of_tool
 from profiles.ingest.chrome.work import Arguments, Columns
@@ -66,7 +65,7 @@ class _Gather(Gather):
 
 
 class _Arguments(Arguments):
-    def work(self, raws: list[Any], rows: npt.NDArray[np.intp], on_gpu: npt.NDArray[np.bool_], out: Columns) -> None:
+    def work(self, raws: list[Any], rows: Rows, on_gpu: Bools, out: Columns) -> None:
         super().work(raws, rows, on_gpu, out)
         args, _ = decode_args(KernelArgs, raws)
         out["grid"][rows] = triples([[each.grid_x, each.grid_y, each.grid_z] for each in args])

@@ -19,8 +19,8 @@ from typing import IO, Any, cast
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array
 from profiles.ingest.chrome.batches import MAX_METADATA, SharedIds, add_piece
 from profiles.ingest.core.columns import FURTHER_NAMES, DetailIds, Ids, NameIds
 from profiles.ingest.core.document.boundaries import decode_piece
@@ -145,7 +145,7 @@ def _pack(values: Any) -> Any:
     return [values.dtype.str, values.shape[1] if values.ndim == 2 else 0, np.ascontiguousarray(values).tobytes()]
 
 
-def unpack(packed: Any) -> npt.NDArray[Any]:
+def unpack(packed: Any) -> Array:
     kind, width, data = packed
     values = np.frombuffer(data, kind)
     return values.reshape(-1, width) if width else values

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.trace import Category, Trace, Track
 from profiles.ingest.windows import MISSING
 
-Ints = npt.NDArray[np.int64]
 MOST_RANKS = 4_096                  # of one file; more are a hostile file's
 MOST_ROWS = 20_000_000              # calls and GPU work of a file in which ids repeat: 1 GB
 LANE_SHARE = 0.9                    # of a lane's work that one process launched: then all of it is that process's
@@ -128,7 +127,7 @@ class Ids:
                 return whole
         return self._filled(owner)
 
-    def _by_call(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    def _by_call(self) -> tuple[Ints, Bools]:
         """Return the process whose call launched each piece of work, NOBODY where none did, and where only one can have."""
         low, high = (np.searchsorted(self.call_id, self.work_id, side=side) for side in ("left", "right"))
         known = (high > low) & (self.work_id != MISSING)
@@ -144,12 +143,12 @@ class Ids:
         is_certain = known & (changes[np.maximum(high - 1, 0)] == changes[np.minimum(low, changes.size - 1)])
         return np.where(known, self.call_owner[at], NOBODY), is_certain
 
-    def _by_lane(self, owner: Ints, is_certain: npt.NDArray[np.bool_], lane: Ints) -> Ints | None:
+    def _by_lane(self, owner: Ints, is_certain: Bools, lane: Ints) -> Ints | None:
         """Return the process of all work, lane by lane; None where a lane's work is of several, or all lanes' of one.
 
         Lanes with work that only one process can have launched come first; the others are of the processes that are left.
         """
-        order = np.argsort(lane, kind="stable")
+        order = stable_order(lane)
         numbers, first = np.unique(lane[order], return_index=True)
         lanes = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
         certain = {number: owner[rows[is_certain[rows]]] for number, rows in lanes.items()}

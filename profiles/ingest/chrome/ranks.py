@@ -12,12 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.chrome.rank_owners import MOST_ROWS, NOBODY, Ids, label_of, labelled, overlapping, prefix
 from profiles.ingest.core.build import IN_MEMORY_ROWS
 from profiles.ingest.core.lanes import Depths
@@ -25,7 +24,6 @@ from profiles.ingest.core.spooled import OVERLAPPING
 from profiles.ingest.trace import FLOWS, SAMPLES, Device, Trace, Track
 from profiles.ingest.windows import MISSING, MISSING32, Slices, Window, table_of
 
-Ints = npt.NDArray[np.int64]
 ID_BITS = 32                        # CUPTI's and rocprofiler's correlation ids are 32 bits wide
 
 
@@ -71,7 +69,7 @@ class _Split:
     `of_work`: that of everything on GPU lanes, in the order of the windows, where tracks do not say it.
     """
 
-    def __init__(self, trace: Trace, labels: Sequence[str], of_track: npt.NDArray[Any], of_work: Ints | None = None) -> None:
+    def __init__(self, trace: Trace, labels: Sequence[str], of_track: Array, of_work: Ints | None = None) -> None:
         self._trace, self._labels, self._of_work = trace, labels, of_work
         self._of_track = of_track.astype(np.int64)
         self._on_gpu = np.array([track.kind == "stream" for track in trace.tracks], np.bool_)
@@ -87,7 +85,7 @@ class _Split:
             column[column < 0] = column.max()
         self._devices = {pair: index for index, pair in enumerate(sorted(devices, key=lambda pair: (pair[0] < 0, *pair)))}
 
-    def owners(self, track: npt.NDArray[Any], first: int = 0) -> Ints:
+    def owners(self, track: Array, first: int = 0) -> Ints:
         """Return the rank of each row of a window; `first`: how many rows on GPU lanes came before."""
         owner: Ints = self._of_track[track]
         if self._of_work is not None:
@@ -143,7 +141,7 @@ class _Split:
         only = next(iter(known.values())) if len({device.name for device in known.values()}) == 1 else Device(0, "")
         return [replace(known.get(device, only), index=index) for (_, device), index in self._devices.items()]
 
-    def move(self, columns: dict[str, npt.NDArray[Any]], first: int) -> dict[str, npt.NDArray[Any]]:
+    def move(self, columns: dict[str, Array], first: int) -> dict[str, Array]:
         """Return a window's columns with their ranks' tracks, GPUs and ids."""
         owner = self.owners(columns["track"], first)
         out = {**columns, "track": self._place[owner, columns["track"]]}
@@ -163,7 +161,7 @@ class _Split:
     def _samples(self, table: pa.Table) -> pa.Table:
         track = table["track"].to_numpy()
         place = self._place[self._of_track[track], track]
-        order = np.argsort(place, kind="stable")
+        order = stable_order(place)
         return table.set_column(0, "track", pa.array(place)).take(pa.array(order)).cast(SAMPLES)
 
     def _flows(self, table: pa.Table) -> pa.Table:
@@ -177,7 +175,7 @@ class _Split:
     def is_by_row(self) -> bool:
         return self._of_work is not None
 
-    def on_gpu(self, track: npt.NDArray[Any]) -> int:
+    def on_gpu(self, track: Array) -> int:
         return int(np.count_nonzero(self._on_gpu[track]))
 
     def report_overlaps(self, count: int) -> None:

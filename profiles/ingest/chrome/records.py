@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from profiles.ingest.core.columns import Colours, Ids, Int32, Int64, colour_of
+from profiles.ingest.arrays import Bools, Int32, Ints
+from profiles.ingest.core.columns import Colours, Ids, colour_of
 from profiles.ingest.core.events import Event
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.trace import Integrity
@@ -66,9 +67,9 @@ class Piece:
     phase: Int32
     category: Int32
     lane: Int32
-    start: Int64
-    number: npt.NDArray[np.int64]        # of the record in the file
-    timed: npt.NDArray[np.bool_]
+    start: Ints
+    number: Ints        # of the record in the file
+    timed: Bools
     extras: list[Extra] | None
 
     def rows(self, phases: Sequence[str]) -> Index:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Int32, Ints
 from profiles.ingest.chrome.kinds import number_of, own_name
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Ids, Int32, Int64
+from profiles.ingest.core.columns import Ids
 from profiles.ingest.core.events import MISSING, MetaArgs
 from profiles.ingest.trace import Track
 
@@ -33,7 +33,7 @@ class Lanes:
         self._numbers = np.full((3, 64), -1, np.int32)      # of lanes: as thread, as GPU lane, as where flows end
         self._device, self._stream = np.full(64, MISSING, np.int64), np.full(64, MISSING, np.int64)     # by track number
 
-    def tracks(self, lane: Int32, gpu: npt.NDArray[np.bool_]) -> tuple[Int32, Int64, Int64]:
+    def tracks(self, lane: Int32, gpu: Bools) -> tuple[Int32, Ints, Ints]:
         """Provisional track number of every slice, and the device and stream its lane stands for."""
         same = self._learn_lanes(lane)
         out = self._numbers[gpu.astype(np.intp), same]
@@ -54,7 +54,7 @@ class Lanes:
         ends: Int32 = self._numbers[2, same]
         return ends
 
-    def _learn_lanes(self, lane: Int32) -> npt.NDArray[np.int64]:
+    def _learn_lanes(self, lane: Int32) -> Ints:
         """Costs what is new: it is asked for single lanes too."""
         lanes = self._lanes.values_in_order
         if self._same.size < len(lanes):
@@ -63,7 +63,7 @@ class Lanes:
             pid, tid = lanes[number]
             self._same[number] = self._first.setdefault((str(pid), str(tid)), number)
         self._count = len(lanes)
-        same: npt.NDArray[np.int64] = self._same[lane]
+        same: Ints = self._same[lane]
         return same
 
     def _track(self, lane: int, gpu: int) -> None:
@@ -92,7 +92,7 @@ class Lanes:
         return made
 
 
-def _widen(values: npt.NDArray[Any], width: int, fill: int) -> npt.NDArray[Any]:
+def _widen(values: Array, width: int, fill: int) -> Array:
     wide = np.full((*values.shape[:-1], width), fill, values.dtype)
     wide[..., :values.shape[-1]] = values
     return wide

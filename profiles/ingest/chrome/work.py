@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Bytes, Int32, Rows
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Ids, Int32, decode_args, floats, optional, triples
+from profiles.ingest.core.columns import Ids, decode_args, floats, optional, triples
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.trace import Category, Integrity
 
 DETAIL_BYTES = 16 << 10                  # longer arguments are cut, and counted
 LEFT_OUT = -2
 MAX_DETAILS, DETAIL_ROOM = 1_000_000, 128 << 20      # distinct texts of arguments, and their characters: held until the end
-Columns = dict[str, npt.NDArray[Any]]
+Columns = dict[str, Array]
 _NUMBERS = ("correlation", "external_id", "device", "stream", "registers_per_thread", "smem_bytes", "bytes")
 _TRIPLE = re.compile(r"\D*(\d+)\D+(\d+)\D+(\d+)\D*$")
 
@@ -63,7 +63,7 @@ class Arguments:
         self.builder, self.cut, self.misread, self.left_out = builder, 0, 0, 0
         self._room = DETAIL_ROOM
 
-    def columns(self, raws: Sequence[Any], kind: npt.NDArray[np.uint8], on_gpu: npt.NDArray[np.bool_]) -> Columns:
+    def columns(self, raws: Sequence[Any], kind: Bytes, on_gpu: Bools) -> Columns:
         """Return all optional columns of `TraceBuilder.add`.
 
         MISSING where nothing is said. May put `kind` right, in place.
@@ -76,7 +76,7 @@ class Arguments:
             self.work([raws[i] for i in rows.tolist()], rows, on_gpu[rows], out)
         return out
 
-    def work(self, raws: list[Any], rows: npt.NDArray[np.intp], on_gpu: npt.NDArray[np.bool_], out: Columns) -> None:
+    def work(self, raws: list[Any], rows: Rows, on_gpu: Bools, out: Columns) -> None:
         """Fill `out` at `rows`, which lie on a GPU or call its runtime."""
         args, bad = decode_args(WorkArgs, raws)
         self.misread += bad

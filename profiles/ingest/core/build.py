@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from profiles.ingest.arrays import Array, Bools, Bytes, Floats, Int32, Ints, stable_order
 from profiles.ingest.core import clock
 from profiles.ingest.core.clock import Clock, Times
 from profiles.ingest.core.columns import (
@@ -26,8 +27,6 @@ from profiles.ingest.core.columns import (
     Colours,
     DetailIds,
     Ids,
-    Int32,
-    Int64,
     NameIds,
 )
 from profiles.ingest.core.source import Source
@@ -51,15 +50,15 @@ class Batches:
 
     def __init__(self, kind: Any) -> None:
         self._records = Records(kind)
-        self._waiting: list[npt.NDArray[Any]] = []
+        self._waiting: list[Array] = []
         self._count = 0
-        self._known: list[npt.NDArray[np.int64]] = []       # of each part some times, its least and its greatest among them
+        self._known: list[Ints] = []       # of each part some times, its least and its greatest among them
 
     @property
     def rows(self) -> int:
         return self._records.rows + self._count
 
-    def add(self, **columns: npt.NDArray[Any]) -> None:
+    def add(self, **columns: Array) -> None:
         batch = np.empty(columns["time_ns"].size, self._records.kind)
         for name, values in columns.items():
             batch[name] = values
@@ -72,7 +71,7 @@ class Batches:
         part = np.concatenate(self._waiting) if self._waiting else np.empty(0, self._records.kind)
         self._waiting, self._count = [], 0
         if part.size:
-            part = part[np.argsort(part["time_ns"], kind="stable")]
+            part = part[stable_order(part["time_ns"])]
             self._records.write(part)
             self._known.append(part["time_ns"][np.unique(np.linspace(0, part.size - 1, _SAMPLED).astype(np.int64))])
 
@@ -97,7 +96,7 @@ class Batches:
     def outside(self, low: int, high: int) -> int:
         return sum(int(np.count_nonzero((times < low) | (times > high))) for times in self._each_times(low, high, beyond=True))
 
-    def _each_times(self, low: int, high: int, beyond: bool = False) -> list[npt.NDArray[np.int64]]:
+    def _each_times(self, low: int, high: int, beyond: bool = False) -> list[Ints]:
         """Times of the parts that have some at or after `low`, or some outside both."""
         wanted = [number for number, known in enumerate(self._known)
                   if (known[0] < low or known[-1] > high if beyond else known[-1] >= low)]
@@ -129,7 +128,7 @@ def flow_table(records: Records, clock: Clock, place: Int32, kinds: list[Any], c
     if not parts:
         return FLOWS.empty_table()
     ends = np.concatenate(parts)
-    ends = ends[np.argsort(ends["time_ns"], kind="stable")]
+    ends = ends[stable_order(ends["time_ns"])]
     used, code = np.unique(ends["kind"], return_inverse=True)
     texts = pa.array([str(kinds[number]) for number in used.tolist()], pa.string())
     return pa.table([
@@ -137,7 +136,7 @@ def flow_table(records: Records, clock: Clock, place: Int32, kinds: list[Any], c
         pa.array(ends["time_ns"]), pa.array(ends["is_end"])], schema=FLOWS)
 
 
-def _all(records: Records) -> npt.NDArray[Any]:
+def _all(records: Records) -> Array:
     parts = [records.read(number) for number in range(len(records.parts))]
     return np.concatenate(parts) if parts else np.empty(0, records.kind)
 
@@ -215,11 +214,11 @@ class TraceBuilder:
         """Make rows of track `number` those of `other`; with None drop its flow ends."""
         self._aliases[number] = other
 
-    def add(self, *, start_ns: Int64, dur_ns: Int64, name: Int32, category: npt.NDArray[np.uint8], track: Int32,
-            instant: npt.NDArray[np.bool_] | None = None, correlation: Int64 | None = None, external_id: Int64 | None = None,
-            device: Int64 | None = None, stream: Int64 | None = None, grid: Int64 | None = None, block: Int64 | None = None,
-            registers_per_thread: Int64 | None = None, smem_bytes: Int64 | None = None,
-            occupancy_pct: npt.NDArray[np.floating[Any]] | None = None, bytes: Int64 | None = None,
+    def add(self, *, start_ns: Ints, dur_ns: Ints, name: Int32, category: Bytes, track: Int32,
+            instant: Bools | None = None, correlation: Ints | None = None, external_id: Ints | None = None,
+            device: Ints | None = None, stream: Ints | None = None, grid: Ints | None = None, block: Ints | None = None,
+            registers_per_thread: Ints | None = None, smem_bytes: Ints | None = None,
+            occupancy_pct: npt.NDArray[np.floating[Any]] | None = None, bytes: Ints | None = None,
             detail: Int32 | None = None) -> None:
         """Slices and instants as columns of one length, in any order, times on the file's own clock.
 
@@ -266,14 +265,14 @@ class TraceBuilder:
         if not called.any():
             return
         tracks, place = np.unique(columns["track"][called], return_inverse=True)
-        ids = columns["correlation"][called][np.argsort(place, kind="stable")]
+        ids = columns["correlation"][called][stable_order(place)]
         first = np.concatenate(([0], np.cumsum(np.bincount(place))[:-1]))
         least, most = (extreme.reduceat(ids, first).tolist() for extreme in (np.minimum, np.maximum))
         for track, low, high in zip(tracks.tolist(), least, most, strict=True):
             known = self._call_ids.get(track, (low, high))
             self._call_ids[track] = min(known[0], low), max(known[1], high)
 
-    def _durations(self, dur_ns: Int64) -> Int64:
+    def _durations(self, dur_ns: Ints) -> Ints:
         """Without those that are not believable: they become instants of time, and are counted."""
         negative, endless = dur_ns < 0, dur_ns > clock.LONGEST_NS
         if negative.any() or endless.any():
@@ -282,13 +281,13 @@ class TraceBuilder:
             dur_ns = np.where(negative | endless, 0, dur_ns)
         return dur_ns.astype(np.int64, copy=False)
 
-    def add_samples(self, track: Int32, time_ns: Int64, value: npt.NDArray[np.float64]) -> None:
+    def add_samples(self, track: Int32, time_ns: Ints, value: Floats) -> None:
         """Counter samples: track numbers, times, values."""
         self._used.update(np.unique(track).tolist())
         self._samples.add(track=track, time_ns=time_ns, value=value)
 
-    def add_flows(self, flow: Int64, kind: Sequence[str] | str, track: Int32, time_ns: Int64, is_end: npt.NDArray[np.bool_],
-                  launch: npt.NDArray[np.bool_] | None = None) -> None:
+    def add_flows(self, flow: Ints, kind: Sequence[str] | str, track: Int32, time_ns: Ints, is_end: Bools,
+                  launch: Bools | None = None) -> None:
         """Take flow ends.
 
         Those marked `launch` are left out where a slice carries their id as its correlation.
@@ -370,7 +369,7 @@ def _or_default(values: Any, n: int, kind: Any, missing: Any) -> Any:
     return np.full(n, missing, kind) if values is None else values.astype(kind, copy=False)
 
 
-def _narrow(values: Int64 | None, n: int) -> Int32:
+def _narrow(values: Ints | None, n: int) -> Int32:
     return np.full(n, MISSING32, np.int32) if values is None else narrow(values)
 
 

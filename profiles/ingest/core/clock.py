@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from profiles.ingest.core.columns import Int64
+from profiles.ingest.arrays import Array, Bools, Ints, stable_order
 from profiles.ingest.trace import Integrity
 
 # Half of what a float64 (tiles, JavaScript) counts exactly in ns: 52 days. No profiler records for longer.
@@ -31,8 +29,8 @@ class Times:
 
     least: int
     most: int
-    sample: Int64                    # some of them, and
-    weight: Int64                    # for how many each stands
+    sample: Ints                    # some of them, and
+    weight: Ints                    # for how many each stands
     zeros: int = 0                   # that are exactly 0
     least_other: int | None = None   # of those that are not
 
@@ -47,17 +45,17 @@ class Clock:
     high: int
     unread: int | None = None
 
-    def move(self, times: npt.NDArray[Any]) -> Int64:
+    def move(self, times: Array) -> Ints:
         """Times of the file on the axis."""
         if self.unread is not None:
             times = np.where(times == 0, self.unread, times)
         near = np.where((times < self.low) | (times > self.high), self.zero, times)
-        axis: Int64 = np.clip(near - self.zero, 0, LONGEST_NS)
+        axis: Ints = np.clip(near - self.zero, 0, LONGEST_NS)
         return axis
 
-    def misplaced(self, times: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def misplaced(self, times: Array) -> Bools:
         """Times that do not stay where the file has them."""
-        odd: npt.NDArray[np.bool_] = (times < self.low) | (times > self.high)
+        odd: Bools = (times < self.low) | (times > self.high)
         return odd if self.unread is None else odd | (times == 0)
 
 
@@ -81,7 +79,7 @@ def decide(slices: Times | None, samples: Times | None, flows: Times | None, lea
 
 
 def _median(times: Times) -> int:
-    order = np.argsort(times.sample, kind="stable")
+    order = stable_order(times.sample)
     heavy = np.cumsum(times.weight[order])
     return int(times.sample[order][np.searchsorted(heavy, heavy[-1] // 2, side="right").clip(0, order.size - 1)])
 

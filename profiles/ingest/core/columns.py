@@ -10,14 +10,12 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Floats, Int32, Ints
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Integrity
 
-Int64 = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
 NAME_CHARS = 8192                # longer names are clipped (and counted)
 MAX_NAMES, MAX_NAME_CHARS = 200_000, 32 << 20
 MAX_DETAILS, MAX_DETAIL_CHARS = 200_000, 48 << 20
@@ -37,7 +35,7 @@ class Ids(dict[Hashable, int]):
         self.values_in_order.append(key)
         return number
 
-    def column(self, keys: Sequence[Any]) -> npt.NDArray[np.int32]:
+    def column(self, keys: Sequence[Any]) -> Int32:
         try:
             return np.fromiter(map(self.__getitem__, keys), np.int32, len(keys))
         except TypeError:                                   # an unhashable value where a text belongs
@@ -86,14 +84,14 @@ class Table:
         self._ids, self._make, self._known = ids, make, 0
         self._values = np.empty(64, kind)
 
-    def __call__(self, column: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+    def __call__(self, column: Int32) -> Array:
         count = len(self._ids.values_in_order)
         if count > self._values.size:
             self._values = np.concatenate((self._values, np.empty(count, self._values.dtype)))
         for number in range(self._known, count):
             self._values[number] = self._make(self._ids.values_in_order[number])
         self._known = max(self._known, count)
-        values: npt.NDArray[Any] = self._values[column]
+        values: Array = self._values[column]
         return values
 
 
@@ -103,7 +101,7 @@ def _hashable(value: Any) -> Hashable:
     return value if isinstance(value, (str, int, float, bytes, type(None))) else str(value)
 
 
-def _column(values: Sequence[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _column(values: Sequence[Any], dtype: type[np.generic]) -> Array:
     """Return one number for each value. Raises TypeError, ValueError, OverflowError where one is no number; lists are none."""
     column = np.array(values, dtype=dtype)
     if column.ndim != 1:                # numpy makes a table of lists that are all of one length
@@ -111,7 +109,7 @@ def _column(values: Sequence[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
     return column
 
 
-def nanoseconds(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def nanoseconds(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> tuple[Ints, Bools]:
     """Convert decoded microseconds to int64 ns; also return which were no number at all.
 
     The time of such is 0.
@@ -134,7 +132,7 @@ def nanoseconds(values: Sequence[Any], again: Callable[[], Sequence[Any]]) -> tu
     return _by_text(again())
 
 
-def _by_text(values: Sequence[Any]) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _by_text(values: Sequence[Any]) -> tuple[Ints, Bools]:
     out = np.zeros(len(values), np.int64)
     bad = np.zeros(len(values), np.bool_)
     for i, value in enumerate(values):
@@ -149,7 +147,7 @@ def _by_text(values: Sequence[Any]) -> tuple[Int64, npt.NDArray[np.bool_]]:
     return out, bad
 
 
-def integers(values: Sequence[Any]) -> Int64:
+def integers(values: Sequence[Any]) -> Ints:
     """Convert ids of any spelling to int64, MISSING where there is none.
 
     Unsigned 64-bit ids keep their bits.
@@ -171,12 +169,12 @@ def _integer(value: Any) -> int:
     return int(value) - 2**64 if value >= 2**63 else int(value)
 
 
-def optional(values: Iterable[Any]) -> Int64:
+def optional(values: Iterable[Any]) -> Ints:
     """Like `integers`, with None for missing."""
     return integers([MISSING if value is None else value for value in values])
 
 
-def floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
+def floats(values: Sequence[Any]) -> Floats:
     """Convert numbers of any spelling to float64, NaN where there is none."""
     try:
         return _column(values, np.float64)                  # None becomes NaN
@@ -190,7 +188,7 @@ def floats(values: Sequence[Any]) -> npt.NDArray[np.float64]:
         return out
 
 
-def triples(values: Sequence[Any]) -> npt.NDArray[np.int64]:
+def triples(values: Sequence[Any]) -> Ints:
     """Grids and blocks [x, y, z] -> int64 (n, 3), MISSING where there is none."""
     out = np.full((len(values), 3), MISSING, np.int64)
     rows = [i for i, value in enumerate(values) if type(value) is list and len(value) == 3]

@@ -11,14 +11,13 @@ The depth of a slice follows from those that began before it alone, so that a tr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Int32, Ints, stable_order
 from profiles.ingest.windows import Window
 
-Int64 = npt.NDArray[np.int64]
 MAX_DEPTH = 32_000
 _LOOKED_AT = 64              # lanes from the lowest upwards that are searched for a free one: a hostile file has thousands
 
@@ -27,10 +26,10 @@ _LOOKED_AT = 64              # lanes from the lowest upwards that are searched f
 class _Open:
     """Slices that have not ended where a window ends, by track and lane."""
 
-    track: Int64
-    end: Int64
-    nominal_end: Int64              # without the 1 ns that a slice of no duration is given
-    lane: Int64
+    track: Ints
+    end: Ints
+    nominal_end: Ints              # without the 1 ns that a slice of no duration is given
+    lane: Ints
 
     def until(self, time_ns: int) -> _Open:
         """Return those that are still open at a moment."""
@@ -75,7 +74,7 @@ class Depths:
 class _Rows:
     """The spans of a window behind those still open, by track, start and length."""
 
-    def __init__(self, before: _Open, track: Int64, start: Int64, dur: Int64, first_ns: int, end_ns: int) -> None:
+    def __init__(self, before: _Open, track: Ints, start: Ints, dur: Ints, first_ns: int, end_ns: int) -> None:
         self.window_end = end_ns
         before = before.until(first_ns)
         old = before.track.size
@@ -86,7 +85,7 @@ class _Rows:
         nominal = np.concatenate((before.nominal_end, start + dur))
         self._tracks, number = np.unique(all_track, return_inverse=True)
         self._base, self._span = begin, end_ns - begin + 2
-        self._times: Int64 | None = None
+        self._times: Ints | None = None
         if float(self._tracks.size) * self._span >= 2.0**62:    # too far apart for int64: ranks keep the order
             self._times = _distinct(all_start, np.minimum(all_end, end_ns), np.minimum(nominal, end_ns))
             self._span = self._times.size + 2
@@ -94,7 +93,7 @@ class _Rows:
         order = np.lexsort((-all_end, at))
         if old:                                                 # those open stay in the order of their lanes
             order = np.concatenate((order[order < old], order[order >= old]))
-            order = order[np.argsort(at[order], kind="stable")]
+            order = order[stable_order(at[order])]
         self.at, self.number = at[order], number[order]
         self.closing = self._at(all_end)[order] + self.number * self._span
         self.closing_nominal = self._at(nominal)[order] + self.number * self._span
@@ -103,32 +102,32 @@ class _Rows:
         self.lane = np.concatenate((before.lane, np.full(track.size, -1)))[order]
         self.count = np.arange(order.size) - np.searchsorted(np.sort(self.closing), self.at, side="right")
 
-    def _at(self, time_ns: Int64) -> Int64:
+    def _at(self, time_ns: Ints) -> Ints:
         """Times on the window's own axis; beyond its end they are all the same."""
         inside = np.minimum(time_ns, self.window_end)
         return inside - self._base if self._times is None else np.searchsorted(self._times, inside)
 
-    def nested_lanes(self) -> Int64:
+    def nested_lanes(self) -> Ints:
         """Return lanes as if all were nested: how many are open at the start.
 
         Those open before keep theirs.
         """
         return np.where(self.lane >= 0, self.lane, self.count)
 
-    def parents(self) -> Int64:
+    def parents(self) -> Ints:
         """Return, for each row, the last one before it that is one deeper in count, else -1.
 
         On its track.
         """
         n = self.count.size
-        by_count = np.argsort(self.count, kind="stable")
+        by_count = stable_order(self.count)
         key = self.count[by_count] * np.int64(n) + by_count     # ascending: count, then position
         before = np.searchsorted(key, (self.count - 1) * np.int64(n) + np.arange(n)) - 1
         parent = by_count[np.maximum(before, 0)]
         good = (self.count > 0) & (before >= 0) & (self.number[parent] == self.number)
         return np.where(good, parent, -1)
 
-    def around(self, track: Int64, time_ns: Int64) -> Int64:
+    def around(self, track: Ints, time_ns: Ints) -> Ints:
         """Depth of the innermost slice open at a moment, at most; 0 where none is."""
         place = np.minimum(np.searchsorted(self._tracks, track), max(self._tracks.size - 1, 0))
         if not self._tracks.size:
@@ -142,14 +141,14 @@ class _Rows:
         closed = np.searchsorted(np.sort(self.closing_nominal), moment, side="right")
         return np.where(known, np.maximum(opened - closed - 1, 0), 0)
 
-    def open_at_end(self, lane: Int64, next_ns: int) -> _Open:
+    def open_at_end(self, lane: Ints, next_ns: int) -> _Open:
         """Return what is still open where the next window begins, by track and lane."""
         rows = np.flatnonzero((self.end > next_ns) & (lane <= MAX_DEPTH))
         rows = rows[np.lexsort((lane[rows], self.number[rows]))]
         return _Open(self.track[rows], self.end[rows], self.nominal[rows], lane[rows])
 
 
-def _settle(rows: _Rows, lane: Int64, until: dict[int, int]) -> int:
+def _settle(rows: _Rows, lane: Ints, until: dict[int, int]) -> int:
     """Give lanes to slices that overlap and to all near them, in place; returns how many overflowed."""
     parent = rows.parents()
     fresh = rows.source >= 0
@@ -166,7 +165,7 @@ def _settle(rows: _Rows, lane: Int64, until: dict[int, int]) -> int:
     return overflowed
 
 
-def _place(rows: _Rows, lane: Int64, parent: Int64, first: int, until: dict[int, int]) -> tuple[int, int]:
+def _place(rows: _Rows, lane: Ints, parent: Ints, first: int, until: dict[int, int]) -> tuple[int, int]:
     """Lanes from `first` on, one by one, until all that began since have ended. Returns where that is and how many
     overflowed."""
     track = int(rows.track[first])
@@ -192,7 +191,7 @@ def _place(rows: _Rows, lane: Int64, parent: Int64, first: int, until: dict[int,
     return position, overflowed
 
 
-def _opening(rows: _Rows, lane: Int64, parent: Int64, first: int, reach: int | None) -> tuple[int, list[int], int]:
+def _opening(rows: _Rows, lane: Ints, parent: Ints, first: int, reach: int | None) -> tuple[int, list[int], int]:
     """Number of the first lane that is looked at, the ends in it and those below, and until when they matter."""
     start = int(rows.start[first])
     if reach is not None and reach > start:                     # the window began among overlapping slices
@@ -227,20 +226,20 @@ def _lane(ends: list[int], start: int, end: int) -> tuple[int, bool]:
     return chosen, chosen != inside + 1
 
 
-def _distinct(*values: Int64) -> Int64:
+def _distinct(*values: Ints) -> Ints:
     """Sorted, each once (np.unique hashes, which is slower for times: nearly all differ)."""
     ordered = np.sort(np.concatenate(values))
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if ordered.size else ordered
 
 
-def depths(track: npt.NDArray[np.int32], start_ns: Int64, dur_ns: Int64,
-           instant: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int16], int]:
+def depths(track: Int32, start_ns: Ints, dur_ns: Ints,
+           instant: Bools) -> tuple[npt.NDArray[np.int16], int]:
     """Return the depth of every slice of a whole trace, and how many overflowed.
 
     Slices come in any order.
     """
-    order = np.argsort(start_ns, kind="stable")
-    given: dict[str, npt.NDArray[Any]] = {"track": track, "start_ns": start_ns, "dur_ns": dur_ns, "instant": instant}
+    order = stable_order(start_ns)
+    given: dict[str, Array] = {"track": track, "start_ns": start_ns, "dur_ns": dur_ns, "instant": instant}
     columns = {name: values[order] for name, values in given.items()}
     laid = Depths()
     out = np.zeros(track.size, np.int16)

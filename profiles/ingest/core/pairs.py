@@ -1,6 +1,6 @@
 """Begin and end records to slices: one stack per thread or asynchronous chain, in order of time, whatever the order of the file.
 
-Rows wait in memory, beyond MEMORY_ROWS in a temporary file split by stack, so that memory stays flat. Where ends agree
+Array wait in memory, beyond MEMORY_ROWS in a temporary file split by stack, so that memory stays flat. Where ends agree
 with the innermost begin, which is nearly always, all stacks are paired at once by their depths. Where they do not:
 
 - an end that names no slice closes the innermost open one;
@@ -16,12 +16,13 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-Rows = npt.NDArray[Any]                  # of ROW
+from profiles.ingest.arrays import Array, Int32, Ints, stable_order
+
 Index = npt.NDArray[np.intp]
 ROW = np.dtype([("stack", "<i8"), ("time", "<i8"), ("sequence", "<i8"), ("name", "<i4"), ("category", "<i4"),
                 ("detail", "<i4"), ("track", "<i4"), ("step", "i1")])
@@ -44,10 +45,10 @@ class Counts:
 class PairedSlices(NamedTuple):
     """Slices, and marks: rows of their begin, the time of their end, the detail of their end (-1: none), their chain's root."""
 
-    begin: Rows
-    end_ns: npt.NDArray[np.int64]
-    end_detail: npt.NDArray[np.int32]
-    root: Rows
+    begin: Array
+    end_ns: Ints
+    end_detail: Int32
+    root: Array
 
 
 @dataclass
@@ -56,12 +57,12 @@ class Pairs:
 
     rows: int = 0
     counts: Counts = field(default_factory=Counts)
-    _waiting: list[Rows] = field(default_factory=list)
+    _waiting: list[Array] = field(default_factory=list)
     _in_memory: int = 0
     _file: IO[bytes] | None = None
     _parts: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))    # offset, rows
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: Array) -> None:
         """Take rows in file order."""
         self.rows += rows.size
         self._waiting.append(rows)
@@ -75,7 +76,7 @@ class Pairs:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="ridgepoint-pairs-")  # noqa: SIM115  closed by `finish`
         part = (rows["stack"].astype(np.uint64) * np.uint64(_SPREAD) >> np.uint64(64 - _PARTS_BITS)).astype(np.int64)
-        order = np.argsort(part, kind="stable")
+        order = stable_order(part)
         bounds = np.searchsorted(part[order], np.arange((1 << _PARTS_BITS) + 1))
         for number in range(1 << _PARTS_BITS):
             chosen = rows[order[bounds[number]:bounds[number + 1]]]
@@ -94,9 +95,9 @@ class Pairs:
             for part in self._parts.values():
                 yield from self._part(self._blocks(file, part), end_ns)
 
-    def _blocks(self, file: IO[bytes], part: list[tuple[int, int]]) -> Iterator[Rows]:
+    def _blocks(self, file: IO[bytes], part: list[tuple[int, int]]) -> Iterator[Array]:
         """The rows of one part, as many together as may be in memory: one that is larger is paired in file order."""
-        gathered: list[Rows] = []
+        gathered: list[Array] = []
         for offset, count in part:
             file.seek(offset)
             gathered.append(np.frombuffer(file.read(count * ROW.itemsize), ROW))
@@ -106,7 +107,7 @@ class Pairs:
         if gathered:
             yield np.concatenate(gathered)
 
-    def _part(self, blocks: Iterator[Rows], end_ns: int) -> Iterator[PairedSlices]:
+    def _part(self, blocks: Iterator[Array], end_ns: int) -> Iterator[PairedSlices]:
         carried = np.empty(0, ROW)
         for block in blocks:
             rows = np.concatenate((carried, block))
@@ -118,13 +119,13 @@ class Pairs:
             yield PairedSlices(carried, np.maximum(carried["time"], end_ns), np.full(carried.size, -1, np.int32), carried)
 
 
-def _stack_order(stack: npt.NDArray[np.int64], time: npt.NDArray[np.int64]) -> Index:
+def _stack_order(stack: Ints, time: Ints) -> Index:
     """By stack, time, place in the file."""
-    order = np.argsort(time, kind="stable") if (np.diff(time) < 0).any() else np.arange(time.size)
-    return order[np.argsort(stack[order], kind="stable")]
+    order = stable_order(time) if (np.diff(time) < 0).any() else np.arange(time.size)
+    return order[stable_order(stack[order])]
 
 
-def pair(rows: Rows, counts: Counts) -> tuple[PairedSlices, Rows]:
+def pair(rows: Array, counts: Counts) -> tuple[PairedSlices, Array]:
     """Pair rows that are ordered by stack and time; the begins that stay open are handed back."""
     step = rows["step"].astype(np.int64)
     first = np.flatnonzero(np.diff(rows["stack"], prepend=rows["stack"][:1] - 1))
@@ -146,13 +147,13 @@ def pair(rows: Rows, counts: Counts) -> tuple[PairedSlices, Rows]:
     return PairedSlices(*(np.concatenate(each) for each in zip(*parts, strict=True))), np.concatenate((left_rows, more))
 
 
-def _by_depth(number: npt.NDArray[np.int64], height: npt.NDArray[np.int64],
-              step: npt.NDArray[np.int64]) -> tuple[Index, Index, Index]:
+def _by_depth(number: Ints, height: Ints,
+              step: Ints) -> tuple[Index, Index, Index]:
     """Begins, their ends and the begins without end, by depth: within a depth of a stack begins and ends alternate."""
     real = np.flatnonzero((step != MARK) & (height - (step < 0) >= -1))
     depth = height[real] - (step[real] > 0)
     span = int(depth.max(initial=0)) + 2
-    order = real[np.argsort(number[real] * span + depth + 1, kind="stable")]
+    order = real[stable_order(number[real] * span + depth + 1)]
     here = np.flatnonzero((step[order[:-1]] > 0) & (step[order[1:]] < 0) & (number[order[:-1]] == number[order[1:]]))
     begin, end = order[here], order[here + 1]
     begins = np.zeros(step.size, np.bool_)
@@ -161,7 +162,7 @@ def _by_depth(number: npt.NDArray[np.int64], height: npt.NDArray[np.int64],
     return begin, end, np.flatnonzero(begins)
 
 
-def _roots(height: npt.NDArray[np.int64], step: npt.NDArray[np.int64], number: npt.NDArray[np.int64], first: Index) -> Index:
+def _roots(height: Ints, step: Ints, number: Ints, first: Index) -> Index:
     """For every row the row of its outermost begin; itself where it lies in none."""
     at = np.arange(step.size)
     outermost = np.maximum.accumulate(np.where((step > 0) & (height == 1), at, -1))
@@ -169,14 +170,14 @@ def _roots(height: npt.NDArray[np.int64], step: npt.NDArray[np.int64], number: n
     return np.where(inside, outermost, at)
 
 
-def _make_slices(rows: Rows, begin: Index, end: Index, root: Index, marks: Index) -> PairedSlices:
+def _make_slices(rows: Array, begin: Index, end: Index, root: Index, marks: Index) -> PairedSlices:
     both = np.concatenate((begin, marks))
     ends = np.concatenate((rows["time"][end], rows["time"][marks]))
     detail = np.concatenate((rows["detail"][end], np.full(marks.size, -1, np.int32)))
     return PairedSlices(rows[both], ends, detail, rows[root[both]])
 
 
-def _pair_odd(rows: Rows, counts: Counts) -> tuple[PairedSlices, Rows]:
+def _pair_odd(rows: Array, counts: Counts) -> tuple[PairedSlices, Array]:
     """Stacks whose ends do not simply close the innermost begin, one after the other; linear in the rows."""
     step, name, time = rows["step"].tolist(), rows["name"].tolist(), rows["time"].tolist()
     first = np.flatnonzero(np.diff(rows["stack"], prepend=rows["stack"][:1] - 1)).tolist()

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Int32, Ints, stable_order
 from profiles.ingest.core.clock import Times
-from profiles.ingest.core.columns import Int64
 from profiles.ingest.spool import Column, Spool
 from profiles.ingest.windows import MISSING, MISSING32
 
@@ -32,7 +31,7 @@ ABSENT: dict[str, Any] = {name: np.nan if kind is np.float32 else MISSING32 if k
 _ROW = "row"                        # of the sparse columns: to which row of the run each belongs
 
 
-def narrow(values: Column) -> npt.NDArray[np.int32]:
+def narrow(values: Column) -> Int32:
     """int64 numbers as int32; what does not fit is unknown."""
     fits = (values > MISSING32) & (values < 2**31)
     return np.where(fits, values, MISSING32).astype(np.int32)
@@ -44,8 +43,8 @@ class Run:
 
     rows: int
     at: dict[str, int]
-    sparse_before: npt.NDArray[np.int64]     # rows with GPU columns before every STRIDE-th row, and in all
-    starts: npt.NDArray[np.int64]
+    sparse_before: Ints     # rows with GPU columns before every STRIDE-th row, and in all
+    starts: Ints
     stride: int
     last_start: int
     last_end: int                   # greatest start + duration
@@ -64,7 +63,7 @@ class Runs:
         """Write rows of DENSE and SPARSE columns, in any order."""
         start = columns["start_ns"]
         if start.size > 1 and (start[1:] < start[:-1]).any():
-            order = np.argsort(start, kind="stable")
+            order = stable_order(start)
             columns = {name: values[order] for name, values in columns.items()}
             start = columns["start_ns"]
         present = np.zeros(start.size, np.bool_)
@@ -97,7 +96,7 @@ class Runs:
         """Return a dense column of a whole run."""
         return self.spool.read(run.at[name], run.rows, DENSE[name])
 
-    def _sparse(self, run: Run, first: int, last: int) -> tuple[npt.NDArray[np.int32], int, int]:
+    def _sparse(self, run: Run, first: int, last: int) -> tuple[Int32, int, int]:
         """Which of the rows [first, last) have GPU columns (counted from `first`), and where among all that have."""
         a, b = int(run.sparse_before[first // STRIDE]), int(run.sparse_before[-(-last // STRIDE)])
         rows = self.spool.read(run.at[_ROW] + a * 4, b - a, np.int32)
@@ -190,7 +189,7 @@ class Numbers:
     def __init__(self) -> None:
         self._pages: dict[int, np.ndarray[tuple[int], np.dtype[np.uint8]]] = {}
 
-    def add(self, ids: Int64) -> None:
+    def add(self, ids: Ints) -> None:
         ids = np.unique(ids)
         page = ids >> _PAGE_BITS
         first = np.flatnonzero(np.concatenate((page[:1] == page[:1], page[1:] != page[:-1])))
@@ -203,7 +202,7 @@ class Numbers:
             bit = ids[lo:hi] & ((1 << _PAGE_BITS) - 1)
             np.bitwise_or.at(self._pages[number], bit >> 3, (1 << (bit & 7)).astype(np.uint8))
 
-    def hold(self, ids: Int64) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def hold(self, ids: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Return which of `ids` are in the set."""
         distinct, inverse = np.unique(ids, return_inverse=True)
         held = np.zeros(distinct.size, np.bool_)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Int32, stable_order
 from profiles.ingest.core.clock import Clock
 from profiles.ingest.core.lanes import Depths
 from profiles.ingest.core.spool import Columns, Run, Runs
@@ -21,7 +21,7 @@ OVERLAPPING = "overlapping slices were moved to overflow lanes"
 class SpooledSlices:
     """`profiles.ingest.windows.Slices` of a builder's runs. `place`: final number of every provisional track."""
 
-    def __init__(self, runs: Runs, clock: Clock, place: npt.NDArray[np.int32], names: list[str], details: Sequence[str],
+    def __init__(self, runs: Runs, clock: Clock, place: Int32, names: list[str], details: Sequence[str],
                  devices: list[int], integrity: Integrity) -> None:
         self._runs, self._clock, self._place, self._integrity = runs, clock, place, integrity
         self.names, self.details, self.devices = names, details, devices
@@ -100,7 +100,7 @@ class SpooledSlices:
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         start = self._clock.move(columns["start_ns"])
         if (start[1:] < start[:-1]).any():
-            order = np.argsort(start, kind="stable")
+            order = stable_order(start)
             columns, start = {name: values[order] for name, values in columns.items()}, start[order]
         columns["start_ns"] = start
         return columns, int(start[-1]) + 1, more
@@ -118,7 +118,7 @@ class SpooledSlices:
             return []
         begin = np.concatenate(starts)
         weight = np.concatenate([np.full(run.starts.size, run.stride) for run in self._runs.runs])
-        order = np.argsort(begin, kind="stable")
+        order = stable_order(begin)
         begin, filled = begin[order], np.cumsum(weight[order])
         wanted = np.arange(WINDOW_ROWS, int(filled[-1]), WINDOW_ROWS)
         times = begin[np.searchsorted(filled, wanted, side="right").clip(0, begin.size - 1)]

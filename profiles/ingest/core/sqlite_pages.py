@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools
 from profiles.ingest.core.sqlite_rows import Bytes, Cells, Columns, Rows, cells, columns_of, integer_at
 from profiles.ingest.trace import TraceError
 
@@ -161,7 +161,7 @@ class Database:
         table.rows_lost += rows.lost
         return rows
 
-    def _join_overflow(self, table: Table, cells: Cells) -> tuple[Bytes, npt.NDArray[np.bool_]]:
+    def _join_overflow(self, table: Table, cells: Cells) -> tuple[Bytes, Bools]:
         """Rows that continue on overflow pages, put together behind the pages (`cells.start` changes); which could not be."""
         lost = np.zeros(cells.start.size, np.bool_)
         parts: list[Bytes] = [cells.buffer]

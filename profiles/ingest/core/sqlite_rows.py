@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Floats, Ints
 from profiles.ingest.core.events import MISSING
 
 # Column names out of a CREATE TABLE statement, read as text: the statement is a stranger's and is never executed.
@@ -105,7 +106,6 @@ def _parts(tokens: Iterator[tuple[str, bool]]) -> tuple[list[list[tuple[str, boo
 
 
 Bytes = npt.NDArray[np.uint8]
-Int64 = npt.NDArray[np.int64]
 _LEAF = 13
 _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)      # bytes of serial types 0-11
 _INTEGERS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (6, 8))           # serial type, bytes
@@ -116,7 +116,7 @@ def integer_at(data: Bytes, at: int, size: int) -> int:
     return int.from_bytes(bytes(data[at:at + size]), "big")
 
 
-def varints(data: Bytes, at: Int64) -> tuple[Int64, Int64]:
+def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Return values and lengths of the variable-length integers that begin at `at`.
 
     Places beyond the data read its last byte.
@@ -140,11 +140,11 @@ class Cells:
     """The cells of some leaf pages: where each row's payload begins in `buffer` and how much of it is on its page."""
 
     buffer: Bytes
-    start: Int64
-    payload: Int64              # bytes of the whole record
-    local: Int64                # bytes of it on the page; the rest is on overflow pages
-    rowid: Int64
-    damaged: npt.NDArray[np.bool_]          # per page: it holds nothing that can be read
+    start: Ints
+    payload: Ints              # bytes of the whole record
+    local: Ints                # bytes of it on the page; the rest is on overflow pages
+    rowid: Ints
+    damaged: Bools          # per page: it holds nothing that can be read
     lost: int                               # cells that cannot be
 
 
@@ -178,7 +178,7 @@ def cells(pages: Bytes, first_is_header: bool, usable: int) -> Cells:
     return Cells(buffer, start[good], payload[good], local[good], rowid[good], damaged, lost)
 
 
-def _local(payload: Int64, usable: int) -> Int64:
+def _local(payload: Ints, usable: int) -> Ints:
     """How much of a record lies on its leaf page (section 1.6: "X is U-35")."""
     least = (usable - 12) * 32 // 255 - 23
     spilled = least + (payload - least) % (usable - 4)
@@ -188,7 +188,7 @@ def _local(payload: Int64, usable: int) -> Int64:
 class Rows:
     """Rows of a batch: columns are decoded when asked for. `lost`: records that contradict themselves, left out."""
 
-    def __init__(self, buffer: Bytes, start: Int64, payload: Int64, rowid: Int64, columns: Columns, names: Sequence[str],
+    def __init__(self, buffer: Bytes, start: Ints, payload: Ints, rowid: Ints, columns: Columns, names: Sequence[str],
                  encoding: str) -> None:
         self.odd = 0                            # values of another type than asked for
         self._buffer, self._rowid, self._encoding = buffer, rowid, encoding
@@ -198,7 +198,7 @@ class Rows:
         at, header_end, end = start + width, start + header, start + payload
         body = header_end.copy()
         bad = (header < width) | (header > payload)
-        self._found: dict[str, tuple[Int64, Int64]] = {}
+        self._found: dict[str, tuple[Ints, Ints]] = {}
         for place in range(max(wanted, default=-1) + 1):
             kind, length = varints(buffer, at)
             inside = at < header_end
@@ -219,7 +219,7 @@ class Rows:
     def has(self, name: str) -> bool:
         return name in self._found or name == self._alias
 
-    def ints(self, name: str, missing: int = MISSING) -> Int64:
+    def ints(self, name: str, missing: int = MISSING) -> Ints:
         """Return whole numbers.
 
         Null, absent and what is none become `missing` (the latter counted in `odd`).
@@ -244,17 +244,17 @@ class Rows:
         self.odd += int(np.count_nonzero(kind >= 10))
         return out
 
-    def _integers(self, at: Int64, size: int) -> Int64:
+    def _integers(self, at: Ints, size: int) -> Ints:
         value = self._buffer[at].astype(np.int8).astype(np.int64)
         for step in range(1, size):
             value = value << 8 | self._buffer[at + step]
         return value
 
-    def _reals(self, at: Int64) -> npt.NDArray[np.float64]:
-        values: npt.NDArray[np.float64] = self._buffer[at[:, None] + np.arange(8)].view(">f8").reshape(-1).astype(np.float64)
+    def _reals(self, at: Ints) -> Floats:
+        values: Floats = self._buffer[at[:, None] + np.arange(8)].view(">f8").reshape(-1).astype(np.float64)
         return values
 
-    def floats(self, name: str) -> npt.NDArray[np.float64]:
+    def floats(self, name: str) -> Floats:
         """Return numbers, NaN where there is none."""
         if name not in self._found:
             return np.full(self.count, np.nan)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Int32, Ints
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, details, is_on_clock, or_missing, per_value
 from profiles.ingest.nsys.gpu import times
 from profiles.ingest.nsys.lanes import Lanes
@@ -48,7 +46,7 @@ def read_calls(export: Export, lanes: Lanes, build: TraceBuilder, table: str, ap
             shown["return value"] = or_missing(shown["return value"])
         if kinds:
             shown["kind"] = batch.ints("overheadType")
-        columns: dict[str, npt.NDArray[Any]] = {
+        columns: dict[str, Array] = {
             "start_ns": start, "dur_ns": dur, "name": _names(export, batch, build, table),
             "category": np.full(batch.count, int(api.category), np.uint8),
             "track": lanes.of_threads(batch.ints("globalTid"), api.track),
@@ -94,7 +92,7 @@ def _scheduling(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
     build.integrity.drop(_UNPAIRED, len(running))
 
 
-def _add_run(lanes: Lanes, build: TraceBuilder, thread: Int64, start: Int64, dur: Int64, cpu: Int64) -> None:
+def _add_run(lanes: Lanes, build: TraceBuilder, thread: Ints, start: Ints, dur: Ints, cpu: Ints) -> None:
     build.add(start_ns=start, dur_ns=dur, name=per_value(cpu, lambda number: build.names[f"runs on CPU {number}"]),
               category=np.full(start.size, int(Category.OTHER), np.uint8), track=lanes.of_threads(thread, "scheduling"))
 
@@ -109,7 +107,7 @@ def _samples(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         timed = is_on_clock(start)
         build.integrity.drop("rows without a start", int(np.count_nonzero(~timed)))
         name, detail = stacks.of(ids, build)
-        columns: dict[str, npt.NDArray[Any]] = {
+        columns: dict[str, Array] = {
             "start_ns": start, "dur_ns": np.zeros_like(start), "name": name, "detail": detail,
             "category": np.full(start.size, int(Category.OTHER), np.uint8),
             "instant": np.ones(start.size, np.bool_), "track": lanes.of_threads(batch.ints("globalTid"), "samples")}
@@ -121,7 +119,7 @@ class _Stacks:
 
     def __init__(self, export: Export) -> None:
         self._strings = export.strings
-        parts: list[tuple[Int64, Int64, Int64]] = []
+        parts: list[tuple[Ints, Ints, Ints]] = []
         rows = 0
         for batch in export.descriptions("SAMPLING_CALLCHAINS", ["id", "symbol", "stackDepth"]):
             parts.append((batch.ints("id"), batch.ints("symbol"), batch.ints("stackDepth", 0)))
@@ -133,7 +131,7 @@ class _Stacks:
         order = np.lexsort((depths, ids))
         self._ids, self._symbols = ids[order], symbols[order]
 
-    def of(self, ids: Int64, build: TraceBuilder) -> tuple[Int32, Int32]:
+    def of(self, ids: Ints, build: TraceBuilder) -> tuple[Int32, Int32]:
         """Return names and details of samples: the same stack is the same detail."""
         first, end = np.searchsorted(self._ids, ids), np.searchsorted(self._ids, ids, side="right")
         names, stacks = np.empty(ids.size, np.int32), np.full(ids.size, -1, np.int32)

@@ -9,10 +9,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Floats, Int32, Ints
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.sqlite_pages import Database, Table
@@ -34,10 +33,10 @@ class Batch:
     def has(self, column: str) -> bool:
         return column in self._names
 
-    def ints(self, column: str, missing: int = MISSING) -> Int64:
+    def ints(self, column: str, missing: int = MISSING) -> Ints:
         return self._rows.ints(self._names.get(column, ""), missing)
 
-    def floats(self, column: str) -> npt.NDArray[np.float64]:
+    def floats(self, column: str) -> Floats:
         return self._rows.floats(self._names.get(column, ""))
 
     def texts(self, column: str, longest: int = MAX_TEXT_BYTES) -> list[str | None]:
@@ -158,7 +157,7 @@ class Export:
         return labels
 
 
-def is_on_clock(values: Int64) -> npt.NDArray[np.bool_]:
+def is_on_clock(values: Ints) -> Bools:
     """Return which are times at all.
 
     Neither missing nor beyond what sums of them can hold.
@@ -166,7 +165,7 @@ def is_on_clock(values: Int64) -> npt.NDArray[np.bool_]:
     return (values > -2**62) & (values < 2**62)
 
 
-def per_value(values: Int64, make: Callable[[int], int]) -> Int32:
+def per_value(values: Ints, make: Callable[[int], int]) -> Int32:
     """Call `make` once for every different value, and spread the results over the rows."""
     if values.size and (values == values[0]).all():
         return np.full(values.size, make(int(values[0])), np.int32)
@@ -174,7 +173,7 @@ def per_value(values: Int64, make: Callable[[int], int]) -> Int32:
     return np.array([make(value) for value in different.tolist()], np.int32)[place]
 
 
-def per_row(columns: Sequence[Int64], make: Callable[[tuple[int, ...]], int]) -> Int32:
+def per_row(columns: Sequence[Ints], make: Callable[[tuple[int, ...]], int]) -> Int32:
     """Call `make` once for every different combination, and spread the results over the rows."""
     code = np.zeros(columns[0].size, np.int64)
     for column in columns:
@@ -186,7 +185,7 @@ def per_row(columns: Sequence[Int64], make: Callable[[tuple[int, ...]], int]) ->
     return np.array(made, np.int32)[place] if made else np.empty(0, np.int32)
 
 
-def details(build: TraceBuilder, columns: Mapping[str, Int64], words: Mapping[str, Mapping[int, str]] | None = None) -> Int32:
+def details(build: TraceBuilder, columns: Mapping[str, Ints], words: Mapping[str, Mapping[int, str]] | None = None) -> Int32:
     """Return the numbers of the JSON texts {"name": value} of every row.
 
     What is missing is left out, -1 where nothing is left.
@@ -207,6 +206,6 @@ def details(build: TraceBuilder, columns: Mapping[str, Int64], words: Mapping[st
     return per_row(list(columns.values()), number)
 
 
-def or_missing(values: Int64, absent: int = 0) -> Int64:
+def or_missing(values: Ints, absent: int = 0) -> Ints:
     """Return `values` with MISSING in the place of `absent`."""
     return np.where(values == absent, MISSING, values)

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Bytes, Int32, Ints
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.naming.names import is_collective
 from profiles.ingest.nsys.export import Batch, Export, details, is_on_clock, or_missing, per_row, per_value
@@ -35,7 +34,7 @@ def read(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
     _faults(export, lanes, build)
 
 
-def times(batch: Batch, build: TraceBuilder) -> tuple[Int64, Int64, npt.NDArray[np.bool_]]:
+def times(batch: Batch, build: TraceBuilder) -> tuple[Ints, Ints, Bools]:
     """Starts and durations; rows without a start are out (third: which are in) and counted."""
     start, end = batch.ints("start"), batch.ints("end")
     timed = is_on_clock(start)
@@ -45,8 +44,8 @@ def times(batch: Batch, build: TraceBuilder) -> tuple[Int64, Int64, npt.NDArray[
     return start, np.where(open_end | ~timed, 0, end - np.where(timed, start, 0)), timed
 
 
-def _work(batch: Batch, lanes: Lanes, build: TraceBuilder, name: Int32, category: npt.NDArray[np.uint8] | Category,
-          detail: Int32, side: str = "", **more: Int64) -> None:
+def _work(batch: Batch, lanes: Lanes, build: TraceBuilder, name: Int32, category: Bytes | Category,
+          detail: Int32, side: str = "", **more: Ints) -> None:
     """Hand rows on a GPU to the builder."""
     start, dur, timed = times(batch, build)
     track, device, stream = lanes.of_streams(batch, side)
@@ -94,11 +93,11 @@ def _category(build: TraceBuilder, known: dict[int, bool], number: int) -> int:
     return int(Category.COMMUNICATION if known[number] else Category.COMPUTE)
 
 
-def _triple(batch: Batch, columns: tuple[str, str, str]) -> Int64:
+def _triple(batch: Batch, columns: tuple[str, str, str]) -> Ints:
     return np.stack([batch.ints(column) for column in columns], axis=1)
 
 
-def _number_names(build: TraceBuilder, columns: list[Int64], make: Callable[[tuple[int, ...]], str]) -> Int32:
+def _number_names(build: TraceBuilder, columns: list[Ints], make: Callable[[tuple[int, ...]], str]) -> Int32:
     return per_row(columns, lambda values: build.names[make(values)])
 
 
@@ -188,7 +187,7 @@ def _faults(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         _plain(build, timed, start, np.zeros_like(start), track, "CPU page fault", np.full(start.size, -1, np.int32), instant=True)
 
 
-def _plain(build: TraceBuilder, kept: npt.NDArray[np.bool_], start: Int64, dur: Int64, track: Int32, name: str, detail: Int32,
+def _plain(build: TraceBuilder, kept: Bools, start: Ints, dur: Ints, track: Int32, name: str, detail: Int32,
            instant: bool = False) -> None:
     n = int(np.count_nonzero(kept))
     build.add(start_ns=start[kept], dur_ns=dur[kept], name=np.full(n, build.names[name], np.int32),

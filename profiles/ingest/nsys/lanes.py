@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from profiles.ingest.arrays import Int32, Ints
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.nsys.export import Batch, Export, per_row, per_value
 from profiles.ingest.trace import Device, Track
@@ -66,7 +66,7 @@ class Lanes:
                 streams.update(zip(*(batch.ints(name).tolist() for name in ("processId", "contextId", column)), strict=True))
         return streams
 
-    def correlation(self, batch: Batch, serial: str) -> Int64:
+    def correlation(self, batch: Batch, serial: str) -> Ints:
         """Return correlation ids that are different in different processes.
 
         Those of the first as they are, those of the n-th with n in the upper half.
@@ -75,7 +75,7 @@ class Lanes:
         place = per_value(serials, lambda value: self._rank.setdefault(pid_of(value), len(self._rank)) if value else 0)
         return np.where(ids == MISSING, MISSING, ids + (place.astype(np.int64) << 32))
 
-    def of_threads(self, serials: Int64, side: str = "") -> Int32:
+    def of_threads(self, serials: Ints, side: str = "") -> Int32:
         """Tracks of threads (by globalTid), or those beside them that hold `side`."""
         return per_value(serials, lambda serial: self._thread(serial, side))
 
@@ -121,7 +121,7 @@ class Lanes:
         return self.build.track(("process", pid, name), lambda: Track(
             kind="thread", name=name, group=group, sort=2**45, pid=str(pid) if pid is not None else None))
 
-    def of_streams(self, batch: Batch, what: str = "") -> tuple[Int32, Int64, Int64]:
+    def of_streams(self, batch: Batch, what: str = "") -> tuple[Int32, Ints, Ints]:
         """Tracks, GPU numbers and stream ids of GPU work. `what` ("waits") lies beside the streams."""
         columns = [batch.ints(name) for name in ("deviceId", "globalPid", "contextId", "streamId")]
         track = per_row(columns, lambda values: self._stream(values, what))

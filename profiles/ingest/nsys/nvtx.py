@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bools, Int32, Ints, Rows
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64, colour_of_argb
+from profiles.ingest.core.columns import colour_of_argb
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.nsys import tables as nsys
 from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, is_on_clock, per_row, per_value
@@ -70,7 +70,7 @@ class Nvtx:
         self.export, self.lanes, self.build = export, lanes, build
         self.domains: dict[tuple[int, int], str] = {}
         self.categories: dict[tuple[int, int, int], str] = {}
-        self.open: list[dict[str, npt.NDArray[Any]]] = []       # ranges that never ended
+        self.open: list[dict[str, Array]] = []       # ranges that never ended
         self.last_ns = 0
         self.binary = 0
 
@@ -155,7 +155,7 @@ class Nvtx:
         inline = build.names.column([text or "" for text in texts])
         return np.where(np.array([bool(text) for text in texts]), inline, registered).astype(np.int32)
 
-    def _python_samples(self, batch: Batch, marks: npt.NDArray[np.intp], start: Int64, thread: Int64) -> npt.NDArray[np.bool_]:
+    def _python_samples(self, batch: Batch, marks: Rows, start: Ints, thread: Ints) -> Bools:
         """Draw the marks that are samples of Python stacks; return which those are."""
         drawn = np.zeros(batch.count, np.bool_)
         if not batch.has("binaryData") or not marks.size:
@@ -177,7 +177,7 @@ class Nvtx:
                 instant=np.ones(rows.size, np.bool_), track=self.lanes.of_threads(thread[rows], "Python samples"))
         return drawn
 
-    def _colours(self, batch: Batch, name: Int32, kept: npt.NDArray[np.bool_]) -> None:
+    def _colours(self, batch: Batch, name: Int32, kept: Bools) -> None:
         """ARGB that the program chose; each (name, colour) of a batch is looked at once."""
         colour = batch.ints("color")
         rows = np.flatnonzero(kept & (colour != MISSING) & (colour != 0))
@@ -186,7 +186,7 @@ class Nvtx:
             for number, argb in zip(*pairs.tolist(), strict=True):
                 self.build.colours.add(str(self.build.names.values_in_order[number]), colour_of_argb(argb))
 
-    def _details(self, batch: Batch, thread: Int64) -> Int32:
+    def _details(self, batch: Batch, thread: Ints) -> Int32:
         """Domain, category and payload as JSON."""
         payload = self._payloads(batch)
         pids = per_value(thread, lambda serial: pid_of(serial) if serial != MISSING else -1).astype(np.int64)
@@ -206,7 +206,7 @@ class Nvtx:
 
         return per_row([pids, batch.ints("domainId"), batch.ints("category"), payload[0]], detail_number)
 
-    def _payloads(self, batch: Batch) -> tuple[Int64, list[Any]]:
+    def _payloads(self, batch: Batch) -> tuple[Ints, list[Any]]:
         """Per row the number of its payload in the list (-1: none): a number, or JSON text."""
         number = np.full(batch.count, -1, np.int64)
         values: list[Any] = []

@@ -9,10 +9,9 @@ import re
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Int32, Ints, stable_order
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.sqlite_pages import MAGIC, Database
 from profiles.ingest.nsys import cpu, gpu
@@ -180,7 +179,7 @@ class _Ends:
         self.last_ns: dict[int, int] = {}
         self.period_ns: dict[int, int] = {}
 
-    def saw(self, tracks: npt.NDArray[np.int32], time: Int64) -> None:
+    def saw(self, tracks: Int32, time: Ints) -> None:
         for track in np.unique(tracks).tolist():
             times = np.unique(time[tracks == track])
             self.last_ns[track] = max(self.last_ns.get(track, 0), int(times[-1]))
@@ -207,7 +206,7 @@ def _memory(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         change = np.where(batch.ints("memoryOperationType") == ALLOCATION, size, -size)
         for number in np.unique(track[good]).tolist():
             rows = np.flatnonzero(good & (track == number))
-            rows = rows[np.argsort(time[rows], kind="stable")]
-            level: Int64 = held.get(number, 0) + np.cumsum(change[rows])
+            rows = rows[stable_order(time[rows])]
+            level: Ints = held.get(number, 0) + np.cumsum(change[rows])
             held[number] = int(level[-1])
             build.add_samples(track[rows], time[rows], level.astype(np.float64))

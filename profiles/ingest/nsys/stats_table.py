@@ -9,8 +9,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
@@ -230,7 +230,7 @@ def _take(table: Table, rows: list[list[Any]], build: TraceBuilder, devices: dic
 _TYPES: dict[str, Any] = {"name": np.int32, "category": np.uint8, "track": np.int32}
 
 
-def _arrays(values: dict[str, list[Any]]) -> dict[str, npt.NDArray[Any]]:
+def _arrays(values: dict[str, list[Any]]) -> dict[str, Array]:
     return {key: np.array(column, _TYPES.get(key, np.int64)) for key, column in values.items()}
 
 

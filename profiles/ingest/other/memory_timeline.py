@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
 from profiles.ingest.samplers.document import decode_document, load_content
@@ -54,7 +54,7 @@ def read(source: Source) -> Trace:
     return builder.finish(devices=[], metadata={"content": "memory by category, of one device that the file does not name"})
 
 
-def _plotted(data: bytes, integrity: Integrity) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _plotted(data: bytes, integrity: Integrity) -> tuple[Ints, Ints]:
     times, rows = decode_document(data, tuple[list[int], list[list[int]]], integrity)
     width = {len(row) for row in rows}
     if len(times) != len(rows) or width - {len(CATEGORIES) + 1} or not rows:
@@ -65,7 +65,7 @@ def _plotted(data: bytes, integrity: Integrity) -> tuple[npt.NDArray[np.int64], 
     return _whole(times) * 1000, _whole(rows)[:, 1:]
 
 
-def _raw(data: bytes, integrity: Integrity) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _raw(data: bytes, integrity: Integrity) -> tuple[Ints, Ints]:
     """Running sums of what was made and freed: of a version's increment the file holds both halves, with their signs."""
     events = decode_document(data, list[tuple[int, int, int, int]], integrity)
     if not events or any(not 1 <= action <= 4 or not 0 <= category < len(CATEGORIES) for _, action, _, category in events):
@@ -75,7 +75,7 @@ def _raw(data: bytes, integrity: Integrity) -> tuple[npt.NDArray[np.int64], npt.
     table = _whole(events)
     first = table[table[:, 0] >= 0, 0]
     table[table[:, 0] < 0, 0] = first.min() if first.size else 0
-    table = table[np.argsort(table[:, 0], kind="stable")]
+    table = table[stable_order(table[:, 0])]
     change = np.zeros((len(events), len(CATEGORIES)), np.int64)
     sign = np.where(table[:, 1] == DESTROY, -np.abs(table[:, 2]), table[:, 2])
     change[np.arange(len(events)), table[:, 3]] = sign
@@ -84,7 +84,7 @@ def _raw(data: bytes, integrity: Integrity) -> tuple[npt.NDArray[np.int64], npt.
     return table[last, 0], sizes[last]
 
 
-def _whole(values: Any) -> npt.NDArray[np.int64]:
+def _whole(values: Any) -> Ints:
     try:
         return np.array(values, np.int64)
     except (OverflowError, ValueError, TypeError):

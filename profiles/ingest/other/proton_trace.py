@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from profiles.ingest.arrays import Int32, Ints, stable_order
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64, decode_args, nanoseconds
+from profiles.ingest.core.columns import decode_args, nanoseconds
 from profiles.ingest.core.events import MISSING, Event
 from profiles.ingest.core.pieces import Pieces
 from profiles.ingest.core.source import Source
@@ -55,8 +56,8 @@ def read(source: Source) -> Trace:
 class _Reader:
     def __init__(self, builder: TraceBuilder, pieces: Pieces, integrity: Integrity) -> None:
         self.builder, self.pieces, self.integrity = builder, pieces, integrity
-        self.starts: list[Int64] = []
-        self._ends: list[Int64] = []
+        self.starts: list[Ints] = []
+        self._ends: list[Ints] = []
         self._paths: list[Int32] = []
         self._numbers: dict[tuple[str, ...], int] = {}              # scopes of a kernel, outermost first -> number
 
@@ -101,7 +102,7 @@ class _Reader:
     def scopes(self) -> None:
         """Add a slice for each run of kernels within one scope, nested like the scopes."""
         start, end, path = np.concatenate(self.starts), np.concatenate(self._ends), np.concatenate(self._paths)
-        order = np.argsort(start, kind="stable")
+        order = stable_order(start)
         start, end, path = start[order], end[order], path[order]
         words = list(self._numbers)
         track = self.builder.track("scopes", lambda: Track(kind="stream", name="scopes", group="GPU", sort=-2, device=0))

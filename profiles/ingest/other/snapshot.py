@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from profiles.ingest.arrays import Ints
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.other.plain_pickle import PlainPickle
@@ -152,7 +152,7 @@ class _Reader:
             device=np.full(n, device, np.int64), detail=np.array(history.detail, np.int32))
         self._lifetimes(history, time)
 
-    def _lifetimes(self, history: History, time: Int64) -> None:
+    def _lifetimes(self, history: History, time: Ints) -> None:
         chosen = history.largest()
         self.integrity.remark(f"allocations beyond the largest ({LANES} at a time): in counters and entries, not drawn as slices",
                               len(history.alive) - len(chosen))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.ingest.core.columns import Int64
+from profiles.ingest.arrays import Ints
 
 # Call stacks of a memory snapshot: each distinct one once, the frame that people look for, and its lines.
 
@@ -99,10 +99,10 @@ class History:
     detail: list[int] = field(default_factory=list)
     alive: list[tuple[int, int]] = field(default_factory=list)     # allocation's entry, entry that freed it (-1: none)
     freed_earlier: int = 0                                         # frees of what was allocated before the first entry
-    levels: dict[str, Int64] = field(default_factory=dict)         # bytes after every entry
+    levels: dict[str, Ints] = field(default_factory=dict)         # bytes after every entry
     before: dict[str, int] = field(default_factory=dict)           # bytes before the first
 
-    def rounded_sizes(self) -> Int64:
+    def rounded_sizes(self) -> Ints:
         """Sizes as the allocator counts them."""
         return -(-np.array(self.bytes, np.int64) // ROUND) * ROUND
 

@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from profiles.ingest.core.columns import Ids, Int64
+from profiles.ingest.arrays import Ints
+from profiles.ingest.core.columns import Ids
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.perfetto.packets import Annotation
@@ -68,7 +69,7 @@ class Arguments:
             detail = known[key] = self._detail({"category": category} if category else {}, raws, sequence)
         return detail, row
 
-    def table(self) -> Int64:
+    def table(self) -> Ints:
         """Return the rows of numbers, MISSING where unknown.
 
         Those that waited on disk are mapped, not read.

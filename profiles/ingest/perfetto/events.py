@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Array, Bytes, Int32, Ints
 from profiles.ingest.chrome.kinds import UNKNOWN
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import NAME_CHARS, Ids, Int32, Int64
+from profiles.ingest.core.columns import NAME_CHARS, Ids
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.pairs import BEGIN, END, MARK, NAMELESS, ROW, PairedSlices, Pairs
 from profiles.ingest.core.protobuf_messages import text
@@ -74,7 +74,7 @@ class Events:
         self.unnamed = builder.names["(no name)"]
         self.latest = 0
         self._waiting = _Waiting()
-        self._flows: list[npt.NDArray[Any]] = []
+        self._flows: list[Array] = []
         self._sums: dict[int, float] = {}
         self._legacy = _Legacy(self)
 
@@ -208,7 +208,7 @@ class Events:
         if waiting.flows:
             self._flows.append(self._flow_rows(waiting.flows))
 
-    def _flow_rows(self, flows: list[tuple[int, int, int, int, bool, int]]) -> npt.NDArray[Any]:
+    def _flow_rows(self, flows: list[tuple[int, int, int, int, bool, int]]) -> Array:
         ids, tracks, times, clocks, ends, correlations = zip(*flows, strict=True)
         out = np.empty(len(flows), [("flow", np.uint64), ("track", np.int32), ("time", np.int64), ("ends", np.bool_),
                                     ("correlation", np.int64)])
@@ -233,7 +233,7 @@ class Events:
         self.integrity.repair("slice that never ended: drawn to the end of what surrounds it, or of the trace", counts.never_ended)
         return gpu
 
-    def _slices(self, paired: PairedSlices, codes: npt.NDArray[np.uint8], numbers: Int64,
+    def _slices(self, paired: PairedSlices, codes: Bytes, numbers: Ints,
                 gpu: dict[int, tuple[int | None, int | None]]) -> None:
         begin = paired.begin
         if not begin.size:
@@ -257,7 +257,7 @@ class Events:
             block=_along_x(values[:, WORKGROUP]), registers_per_thread=values[:, REGISTERS], smem_bytes=values[:, LDS],
             bytes=values[:, BYTES], detail=detail)
 
-    def _kinds(self, category: npt.NDArray[np.uint8], name: Int32) -> npt.NDArray[np.uint8]:
+    def _kinds(self, category: Bytes, name: Int32) -> Bytes:
         """Kernels of collectives by their names; what nothing is known of is a program's own slice."""
         out = np.where(category == UNKNOWN, int(Category.CPU_OP), category).astype(np.uint8)
         kernel = np.flatnonzero(out == Category.COMPUTE)
@@ -280,13 +280,13 @@ class Events:
             self.builder.add_flows(number, "flow", side["track"].copy(), side["time"].copy(), np.full(number.size, is_end))
 
 
-def _only(values: Int64) -> int | None:
+def _only(values: Ints) -> int | None:
     """The one value that occurs, None where there is none or several."""
     distinct = np.unique(values[values != MISSING])
     return int(distinct[0]) if distinct.size == 1 else None
 
 
-def _along_x(total: Int64) -> Int64:
+def _along_x(total: Ints) -> Ints:
     out = np.full((total.size, 3), MISSING, np.int64)
     known = (total != MISSING) & (total > 0)
     out[known] = 1

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from profiles.ingest.arrays import Ints
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.core.source import Source
 from profiles.ingest.perfetto.events import Events
@@ -88,7 +88,7 @@ class Sched:
         if before:
             times, pids, comms = [before[0], *times], [before[1], *pids], [before[2], *comms]
         self._running[cpu] = (times[-1], pids[-1], comms[-1])
-        start: Int64 = np.array(times[:-1], np.int64)
+        start: Ints = np.array(times[:-1], np.int64)
         end = np.array(times[1:], np.int64)
         pid = np.array(pids[:-1], np.int64)
         keep = (pid != 0) & (end >= start)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from profiles.ingest.arrays import Int32, Ints
 from profiles.ingest.chrome.kinds import UNKNOWN, category_code
-from profiles.ingest.core.columns import NAME_CHARS, Ids, Int32, Int64
+from profiles.ingest.core.columns import NAME_CHARS, Ids
 from profiles.ingest.core.protobuf_messages import text
 from profiles.ingest.naming.names import clip_bytes
 from profiles.ingest.perfetto.arguments import COLUMNS
@@ -32,7 +33,7 @@ class Clocks:
         self.primary: Any = BOOTTIME
         self.numbers = Ids()                        # key of a clock -> its number in the rows
         self._snapshots: list[dict[Any, int]] = []
-        self._ways: dict[Any, list[tuple[Int64, Int64]]] = {}
+        self._ways: dict[Any, list[tuple[Ints, Ints]]] = {}
         self.without: dict[int, int] = {}           # clock number -> rows stamped with a clock that no snapshot ties
 
     @staticmethod
@@ -54,7 +55,7 @@ class Clocks:
             self.integrity.repair("clock snapshots beyond the first 100,000 were not used")
         return stated
 
-    def on_trace_clock(self, raw: Int64, clock: Int32) -> Int64:
+    def on_trace_clock(self, raw: Ints, clock: Int32) -> Ints:
         """Times of rows on the trace's clock, ns."""
         out = raw.copy()
         for number in np.unique(clock).tolist():
@@ -77,14 +78,14 @@ class Clocks:
             return 0 if self.primary == REALTIME else None
         return sum(int(there[0] - here[0]) for here, there in way)
 
-    def _way(self, start: Any, goal: Any = None) -> list[tuple[Int64, Int64]] | None:
+    def _way(self, start: Any, goal: Any = None) -> list[tuple[Ints, Ints]] | None:
         """Steps of (times on one clock, times on the next) from `start` to the trace's clock; None where none is known."""
         goal = self.primary if goal is None else goal
         if (start, goal) not in self._ways:
             self._ways[start, goal] = self._search(start, goal)      # type: ignore[assignment]  # None is kept too
         return self._ways[start, goal]
 
-    def _search(self, start: Any, goal: Any) -> list[tuple[Int64, Int64]] | None:
+    def _search(self, start: Any, goal: Any) -> list[tuple[Ints, Ints]] | None:
         if start == goal:
             return []
         before: dict[Any, Any] = {start: None}
@@ -108,7 +109,7 @@ class Clocks:
             there = here
         return steps[::-1]
 
-    def _step(self, here: Any, there: Any) -> tuple[Int64, Int64]:
+    def _step(self, here: Any, there: Any) -> tuple[Ints, Ints]:
         pairs = sorted((each[here], each[there]) for each in self._snapshots if here in each and there in each)
         table = np.array(pairs, np.int64)
         return table[:, 0].copy(), table[:, 1].copy()

@@ -13,10 +13,9 @@ import re
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.sqlite_pages import MAGIC
@@ -71,7 +70,7 @@ class _Joined:
     def __init__(self, export: Export, name: str, columns: tuple[str, ...]) -> None:
         table = export.database.tables.get(name)
         there = [column for column in columns if table and column in table.columns.names]
-        parts: list[list[Int64]] = []
+        parts: list[list[Ints]] = []
         rows = 0
         for batch in export.database.batches(table, ["id", *there]) if table else ():
             parts.append([batch.ints(column, MISSING) for column in ("id", *there)])
@@ -81,11 +80,11 @@ class _Joined:
                 break
         none = [np.empty(0, np.int64)] * (1 + len(there))
         whole = [np.concatenate(values) for values in zip(*parts, strict=True)] if parts else none
-        order = np.argsort(whole[0], kind="stable")
+        order = stable_order(whole[0])
         self._ids = whole[0][order]
         self._values = dict(zip(there, (values[order] for values in whole[1:]), strict=True))
 
-    def of(self, ids: Int64, column: str) -> Int64:
+    def of(self, ids: Ints, column: str) -> Ints:
         """Return the values of a column at `ids`, MISSING where there is no such row."""
         values = self._values.get(column)
         if values is None or not self._ids.size:
@@ -178,7 +177,7 @@ class _Process:
     def _place(self, batch: Batch) -> dict[str, list[int | None]]:
         """When and where the rows ran, however the release says it; and the number that they share with their call."""
         track = batch.ints("track_id")
-        out: dict[str, npt.NDArray[np.int64]] = {}
+        out: dict[str, Ints] = {}
         for name in ("tid", "agent_id", "queue_id", "stream_id"):
             own = batch.ints(name)
             out[name] = np.where(own == MISSING, self.tracks.of(track, name), own)

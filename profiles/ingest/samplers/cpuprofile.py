@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Int32, Ints, stable_order
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int32, Int64
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.samplers.document import (
@@ -204,7 +203,7 @@ def _measure(tree: _Tree) -> int:
     return circles
 
 
-def _read_samples(document: _Document, tree: _Tree, integrity: Integrity) -> tuple[Int32, Int64, int]:
+def _read_samples(document: _Document, tree: _Tree, integrity: Integrity) -> tuple[Int32, Ints, int]:
     """Return what each sample shows and when, in order of time, and the end of the last."""
     places = [np.array([tree.places_by_id.get(each, _NONE) for each in piece], np.int32)
               for piece in iterate_elements(document.samples, NUMBERS, int)]
@@ -222,7 +221,7 @@ def _read_samples(document: _Document, tree: _Tree, integrity: Integrity) -> tup
     place, times = place[:both][good[:both]], times[:both][good[:both]]
     if (times[1:] < times[:-1]).any():
         integrity.repair("samples out of order: put in order of time", int(np.count_nonzero(times[1:] < times[:-1])))
-        order = np.argsort(times, kind="stable")
+        order = stable_order(times)
         place, times = place[order], times[order]
     end_ns = to_ns(document.endTime, 1_000_000_000 if _is_old(document) else 1_000)
     last_ns = int(times[-1]) if times.size else 0
@@ -235,7 +234,7 @@ def _is_old(document: _Document) -> bool:
     return not bytes(document.nodes)
 
 
-def _sample_times(document: _Document, integrity: Integrity) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _sample_times(document: _Document, integrity: Integrity) -> tuple[Ints, Bools]:
     """Return the time of each sample in ns, and which are believable."""
     deltas = bool(bytes(document.timeDeltas)) and not _is_old(document)
     raw = document.timeDeltas if deltas else document.timestamps
@@ -271,7 +270,7 @@ def _choose_drawn(place: Int32, tree: _Tree, integrity: Integrity) -> Int32:
     return np.where(kind == 4, _GC, np.where(kind == 0, drawn, _NONE)).astype(np.int32)
 
 
-def _draw(slices: StackSlices, tree: _Tree, frames: Frames, samples: tuple[Int32, Int64, int], integrity: Integrity) -> None:
+def _draw(slices: StackSlices, tree: _Tree, frames: Frames, samples: tuple[Int32, Ints, int], integrity: Integrity) -> None:
     shown, times, end_ns = samples
     changes = np.flatnonzero(np.diff(shown, prepend=_NONE - 2))
     collector = frames.add(_COLLECTOR, {}, Category.OTHER)

@@ -12,11 +12,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.chrome.records import UNNAMED
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.core.columns import Int64
 from profiles.ingest.core.source import Source
 from profiles.ingest.samplers.document import (
     LISTS,
@@ -216,7 +215,7 @@ class _Reader:
             say.notes.append(note)
 
     def _draw_events(self, profile: _Profile, scale: int) -> None:
-        rows: list[npt.NDArray[np.int64]] = []
+        rows: list[Ints] = []
         read = unread = 0
         for events in iterate_elements(profile.events, OBJECTS, _Event):
             times = [(to_ns(each.at, scale), each) for each in events if each is not None and each.type in ("O", "C")]
@@ -231,7 +230,7 @@ class _Reader:
             end_ns = to_ns(profile.endValue, scale)
             self._pair(_sort_by_time(np.concatenate(rows)), end_ns)
 
-    def _pair(self, rows: npt.NDArray[np.int64], end_ns: int | None) -> None:
+    def _pair(self, rows: Ints, end_ns: int | None) -> None:
         """Draw a stack of begins and ends: an end closes the nearest open frame of its number, and all within that one."""
         stack: list[int] = []
         is_open: dict[int, int] = {}
@@ -265,7 +264,7 @@ class _Reader:
         return f"none of its {self._number} profiles has a stack with a time" + (f" ({reasons})" if reasons else "")
 
 
-def _sample_times(weights: msgspec.Raw, scale: int, start_ns: int) -> tuple[Int64, npt.NDArray[np.bool_]]:
+def _sample_times(weights: msgspec.Raw, scale: int, start_ns: int) -> tuple[Ints, Bools]:
     """Return when each sample begins (one more: when the last ends), and which weights are durations."""
     parts = [np.array([np.nan if each is None else each for each in piece], np.float64)
              for piece in iterate_elements(weights, NUMBERS, float)]
@@ -280,6 +279,6 @@ def _sample_times(weights: msgspec.Raw, scale: int, start_ns: int) -> tuple[Int6
     return np.concatenate(([0], ns)) + start_ns, good
 
 
-def _sort_by_time(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _sort_by_time(rows: Ints) -> Ints:
     time = rows[:, 0]
-    return rows[np.argsort(time, kind="stable")] if (time[1:] < time[:-1]).any() else rows
+    return rows[stable_order(time)] if (time[1:] < time[:-1]).any() else rows

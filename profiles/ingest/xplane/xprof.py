@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from profiles.ingest.arrays import Bools, Bytes
 from profiles.ingest.chrome.gather import Gather
 from profiles.ingest.chrome.generic import assemble, is_of_tool
 from profiles.ingest.chrome.records import Index, Piece
@@ -120,7 +120,7 @@ class _Arguments(Arguments):
         self.flow = np.empty(0, np.int64)
         self._numbers: dict[Any, int] = {}                          # what is shown of a record -> its detail
 
-    def columns(self, raws: Any, kind: npt.NDArray[np.uint8], on_gpu: npt.NDArray[np.bool_]) -> Columns:
+    def columns(self, raws: Any, kind: Bytes, on_gpu: Bools) -> Columns:
         out = super().columns([b""] * len(raws), kind, on_gpu)
         self.flow = np.full(len(raws), MISSING, np.int64)
         rows = np.flatnonzero(np.array([len(bytes(raw)) > 2 for raw in raws], np.bool_))
@@ -150,7 +150,7 @@ class _Arguments(Arguments):
             number = self._numbers[shown] = self._detail(("{" + ", ".join(pairs) + "}").encode())
         return number
 
-    def _work(self, at: int, args: dict[str, msgspec.Raw], kind: npt.NDArray[np.uint8], out: Columns) -> None:
+    def _work(self, at: int, args: dict[str, msgspec.Raw], kind: Bytes, out: Columns) -> None:
         if "kernel_details" in args and kind[at] in GPU_WORK:
             shape = shape_of(bytes(args["kernel_details"]).decode("utf-8", "replace"))
             for key, value in shape._asdict().items():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core import gpus, intervals
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import EMPTY, Intervals, select
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.host import GENERIC, LATENCY_NS, Host, pageable_rows
@@ -17,6 +17,7 @@ from profiles.analysis.trace.time.classes import kernels_of
 from profiles.analysis.trace.time.idle import busiest
 from profiles.analysis.trace.time.kinds import COMPUTE, MEMORY, REGIMES, SMALL_NS, UNKNOWN, kind_of
 from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, in_turn, tiling
+from profiles.ingest.arrays import Ints, Rows, sums_by
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING32
 
@@ -133,7 +134,7 @@ def _busy(frame: Frame, order: Order, work: DeviceWork, names: dict[str, Names])
 def _names(frame: Frame, rows: Rows) -> Names:
     """Summed durations by name."""
     codes, at = np.unique(frame["name"][rows], return_inverse=True)
-    total = np.bincount(at, frame["dur_ns"][rows], codes.size).astype(np.int64)
+    total = sums_by(at, frame["dur_ns"][rows], codes.size)
     order = np.lexsort((codes, -total))[:20]
     return [(frame.names[int(codes[i])] if codes[i] >= 0 else "", int(total[i])) for i in order.tolist() if total[i]]
 
@@ -229,7 +230,7 @@ def merge_names(*lists: Names) -> Names:
 
 def _names_of_gaps(frame: Frame, after: Ints, ns: Ints) -> Names:
     codes, at = np.unique(frame["name"][after[ns > 0]], return_inverse=True)
-    total = np.bincount(at, ns[ns > 0], codes.size).astype(np.int64)
+    total = sums_by(at, ns[ns > 0], codes.size)
     return merge_names([(frame.names[int(code)] if code >= 0 else "", int(each)) for code, each in
                         zip(codes.tolist(), total.tolist(), strict=True)])
 

@@ -20,12 +20,13 @@ from functools import cached_property
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.launching.calls import runtime_calls
 from profiles.analysis.trace.time.idle import DATA, is_wait, track_cover
 from profiles.analysis.trace.time.steps import COMPILATION, NO_COMPILATION
 from profiles.analysis.trace.time.tiling import devices, in_turn
+from profiles.ingest.arrays import Ints, Rows, stable_order, sums_by
 from profiles.ingest.trace import Category
 
 # Idle time that something earlier on the host is to blame for.
@@ -51,7 +52,7 @@ def delayed(generic: Intervals, waits: Mapping[str, Intervals], stalls: Mapping[
     hidden = [each.end_ns - each.start_ns for each in waits.values()] + [
         each.end_ns - each.start_ns - intervals.overlap_ns(idle.get(cause, EMPTY), each.start_ns, each.end_ns)
         for cause, each in stalls.items()]
-    order = np.argsort(ends, kind="stable")
+    order = stable_order(ends)
     kind = np.repeat(np.arange(len(sets)), [each.start_ns.size for each in sets])[order]
     until = intervals.covered_before(generic, np.append(ends[order], generic.end_ns[-1]))       # of generic time
     taken = _taken(until.tolist(), kind.tolist(), np.concatenate(hidden)[order].tolist(), len(waits))
@@ -288,7 +289,7 @@ class Host:
             above = frame.enclosing(frame.parent[rows], *each)
             at = np.minimum(np.searchsorted(rows, above), max(rows.size - 1, 0))
             known = (above >= 0) & (rows[at] == above) if rows.size else np.zeros(0, np.bool_)
-            own = inside - np.bincount(at[known], inside[known], rows.size).astype(np.int64)
+            own = inside - sums_by(at[known], inside[known], rows.size)
             named += [pair for pair in _by_name(frame, rows, own) if not _FRAMES.search(pair[0])]
             left = intervals.without(left, intervals.union(frame["start_ns"][rows], frame.end_ns[rows]))
         rest = where.length_ns - sum(ns for _, ns in named)
@@ -322,6 +323,6 @@ def _by_name(frame: Frame, rows: Ints, ns: Ints) -> list[tuple[str, int]]:
     if not rows.size:
         return []
     codes, at = np.unique(frame["name"][rows], return_inverse=True)
-    total = np.bincount(at, ns).astype(np.int64)
-    order = np.argsort(-total, kind="stable")[:MOST_NAMES]
+    total = sums_by(at, ns)
+    order = stable_order(-total)[:MOST_NAMES]
     return [(frame.names[int(codes[i])] if codes[i] >= 0 else "", int(total[i])) for i in order.tolist() if total[i] > 0]

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.gpu import GpuTime, Names
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
 from profiles.analysis.trace.communication.meetings import Meetings, meetings_of, wait_ns_of, without_start
 from profiles.analysis.trace.time.tiling import DeviceWork
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.trace import Category
 
 # How fast one GPU runs beside another: the same kernels on both, launch by launch, with an interval over the steps.
@@ -89,7 +90,7 @@ def _launches(frame: Frame, work: DeviceWork) -> dict[Key, Ints]:
         return {}
     table = np.stack([frame["name"][rows], *(frame[f"grid_{axis}"][rows] for axis in "xyz")], axis=1).astype(np.int64)
     kinds, at, counts = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-    order = np.argsort(at.reshape(-1), kind="stable")
+    order = stable_order(at.reshape(-1))
     parts = np.split(frame["dur_ns"][rows][order].astype(np.int64), np.cumsum(counts)[:-1])
     keys: list[Key] = [tuple(kind) for kind in kinds.tolist()]
     return dict(zip(keys, parts, strict=True))
@@ -175,7 +176,7 @@ def _pairs(launches: Collectives, met: Meetings, wait_ns: Ints) -> dict[tuple[in
     key = waiting * len(launches.labels) + late
     apart = waiting != late
     keys, at = np.unique(key[apart], return_inverse=True)
-    most = np.argsort(-np.bincount(at, wait_ns[mine][apart], keys.size), kind="stable")[:MOST_PAIRS]
+    most = stable_order(-np.bincount(at, wait_ns[mine][apart], keys.size))[:MOST_PAIRS]
     return {(each // len(launches.labels), each % len(launches.labels)): mine[key == each] for each in keys[most].tolist()}
 
 

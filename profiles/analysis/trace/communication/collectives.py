@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Array, Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
+from profiles.ingest.arrays import Array, Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING, MISSING32
 
@@ -98,7 +99,7 @@ def collectives_of(frame: Frame) -> Collectives:
     place, labels, devices = _participants(frame, rows, on_host)
     every = rows.size
     if len(labels) > MOST_PARTICIPANTS:
-        chosen = np.sort(np.argsort(-np.bincount(place), kind="stable")[:MOST_PARTICIPANTS])
+        chosen = np.sort(stable_order(-np.bincount(place))[:MOST_PARTICIPANTS])
         number = np.full(len(labels), -1, np.int64)
         number[chosen] = np.arange(chosen.size)
         rows, place = rows[number[place] >= 0], number[place][number[place] >= 0]

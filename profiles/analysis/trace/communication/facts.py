@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.sentences import pct_of
 from profiles.analysis.trace.communication.collectives import Collectives, Kind, bus_factor
 from profiles.analysis.trace.communication.meetings import Meetings
 from profiles.analysis.trace.communication.stragglers import LateRank, Waits
 from profiles.analysis.trace.time.tiling import DeviceWork
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.windows import MISSING
 
 # Collectives of one operation, type and size together: time of one, algorithm and bus bandwidth.
@@ -57,10 +58,10 @@ def sizes_of(launches: Collectives, met: Meetings, wait_ns: Ints, still_ns: Ints
         return [], None
     pairs, group = np.unique(np.stack([launches.kind, launches.bytes]), axis=1, return_inverse=True)
     group = group.reshape(-1)
-    order = np.argsort(group, kind="stable")
+    order = stable_order(group)
     bounds = np.concatenate(([0], np.cumsum(np.bincount(group, minlength=pairs.shape[1]))))
     total, exposed = (np.bincount(group, weights=each) for each in (launches.dur_ns, exposed_ns))
-    by_total = np.argsort(-total, kind="stable")
+    by_total = stable_order(-total)
     sizes = [_size(launches, met, launches.kinds[int(pairs[0, each])], int(pairs[1, each]), order[bounds[each]:bounds[each + 1]],
                    wait_ns,
                    still_ns, exposed_ns) for each in by_total[:MOST].tolist()]

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Array, Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.communication.collectives import Collectives
+from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.windows import MISSING
 
 MAX_OFFSET = 512             # collectives by which one recording of a group may begin before the other
@@ -54,7 +55,7 @@ def meetings_of(collectives: Collectives, aligned: bool = True) -> Meetings:
         return _measure_meetings(collectives, of, 0)
     names = {group: number for number, group in enumerate(dict.fromkeys(kind.group for kind in collectives.kinds))}
     group_of = np.array([names[kind.group] for kind in collectives.kinds], np.int64)[collectives.kind]
-    order = np.argsort(group_of, kind="stable")
+    order = stable_order(group_of)
     launches = np.split(order, np.flatnonzero(np.diff(group_of[order])) + 1)
     count = 0
     for mine in sorted(launches, key=lambda each: -each.size)[:MOST_GROUPS]:
@@ -149,7 +150,7 @@ def _measure_meetings(collectives: Collectives, of: Ints, count: int) -> Meeting
     late = by_length[begin]
     ranks = np.array([kind.ranks or 0 for kind in collectives.kinds], np.int64)[collectives.kind[late]]
     everybody = np.where(ranks > 0, ranks, collectives.world or len(collectives.labels))
-    by_time = np.argsort(first, kind="stable")
+    by_time = stable_order(first)
     back = np.empty(by_time.size, np.int64)
     back[by_time] = np.arange(by_time.size)
     return Meetings(np.where(renumbered >= 0, back[np.maximum(renumbered, 0)], -1), present[by_time],

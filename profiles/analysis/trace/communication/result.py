@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import EMPTY
 from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import capital, pct_text, plural, si_text, time_text
@@ -19,6 +19,7 @@ from profiles.analysis.trace.communication.facts import CommunicationFacts, Rank
 from profiles.analysis.trace.communication.meetings import meetings_of, wait_ns_of, without_start
 from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, late_ranks, sums_by_pair, waits_of
 from profiles.analysis.trace.time.tiling import DeviceWork, devices
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 from profiles.ingest.windows import MISSING
@@ -127,7 +128,7 @@ def longest_table(facts: CommunicationFacts) -> SummaryTable:
     launches, met = facts.launches, facts.met
     waited = np.bincount(met.of[met.of >= 0], weights=facts.waits.wait_ns[met.of >= 0], minlength=met.present.size)
     rows: list[list[Cell]] = []
-    for each in np.argsort(-waited, kind="stable")[:LONGEST].tolist():
+    for each in stable_order(-waited)[:LONGEST].tolist():
         late = int(met.late[each])
         begin = int(met.first_ns[each])
         size = int(launches.bytes[late])

@@ -18,11 +18,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.communication.collectives import Collectives
 from profiles.analysis.trace.communication.meetings import Meetings
 from profiles.analysis.trace.time.tiling import DeviceWork
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.trace import Category
 
 # Key of a cause -> what is said of the late one.
@@ -148,7 +149,7 @@ def _activities(frame: Frame, collectives: Collectives, launches: Ints, window: 
     parent = frame.parent[rows]
     np.subtract.at(own, parent[parent >= 0], inside[parent >= 0])
     total = np.bincount(frame["name"][rows], weights=own[rows], minlength=len(frame.names))
-    order = np.argsort(-total, kind="stable")[:NAMES].tolist()
+    order = stable_order(-total)[:NAMES].tolist()
     return [(frame.names[code], round(total[code])) for code in order if total[code] > 0]
 
 
@@ -162,5 +163,5 @@ def _more_kernels(frame: Frame, launches: Collectives, participant: int, work: d
         by_name[number] = np.bincount(frame["name"][rows], weights=frame["dur_ns"][rows], minlength=names)
     others = np.delete(by_name, participant, axis=0)
     more = by_name[participant] - (np.median(others, axis=0) if others.size else 0)
-    order = np.argsort(-more, kind="stable")[:NAMES].tolist()
+    order = stable_order(-more)[:NAMES].tolist()
     return [(frame.names[code], round(more[code])) for code in order if more[code] > 0]

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.columns import rows_by_value
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.communication.collectives import collectives_of
 from profiles.analysis.trace.communication.meetings import meetings_of
 from profiles.analysis.trace.critical.waits import cpu_waits, stream_waits, syncs
 from profiles.analysis.trace.launching.graphs import in_graph
 from profiles.analysis.trace.launching.order import NEVER, Order, order_of
+from profiles.ingest.arrays import Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 
 INFER_NS = 8_000
@@ -65,7 +65,7 @@ class Links:
         self._take(STREAM, np.where(blocker >= 0, np.minimum(order.end_ns[blocker], order.start_ns), NEVER), blocker)
         self._graph()
         target, source = stream_waits(order, synchronisations)
-        late = np.argsort(order.end_ns[source], kind="stable")              # of several events the last is written last
+        late = stable_order(order.end_ns[source])              # of several events the last is written last
         by_event = np.full(n, -1, np.int64)
         by_event[target[late]] = source[late]
         by_event[by_event >= np.arange(n)] = -1                             # it began later: the file contradicts itself
@@ -129,7 +129,7 @@ class Links:
         for device in np.unique(order.device[asks]).tolist():
             mine = asks[order.device[asks] == device]
             members = np.flatnonzero(order.device == device)
-            ordered = members[np.argsort(order.end_ns[members], kind="stable")]
+            ordered = members[stable_order(order.end_ns[members])]
             at = np.searchsorted(order.end_ns[ordered], order.start_ns[mine], side="right") - 1
             source = ordered[np.maximum(at, 0)]
             good = (at >= 0) & (source < mine) & (order.end_ns[source] > self.time[mine]) & (
@@ -138,9 +138,9 @@ class Links:
             self.kind[mine], self.time[mine], self.source[mine] = INFERRED, order.end_ns[source], source
 
     @cached_property
-    def by_track(self) -> npt.NDArray[np.intp]:
+    def by_track(self) -> Rows:
         """Return the positions stream by stream, in order of start."""
-        return np.argsort(self.order.track, kind="stable")
+        return stable_order(self.order.track)
 
     @cached_property
     def place(self) -> Ints:
@@ -162,7 +162,7 @@ class Links:
         """Return `chain`, cut at collectives that waited for another rank."""
         return self._chain(self.meets[self.by_track] >= 0)
 
-    def _chain(self, heads: npt.NDArray[np.bool_]) -> Ints:
+    def _chain(self, heads: Bools) -> Ints:
         linked = np.zeros(self.by_track.size, np.bool_)
         linked[1:] = (self.kind[self.by_track[1:]] == STREAM) & (self.source[self.by_track[1:]] == self.by_track[:-1])
         return np.maximum.accumulate(np.where(linked & ~heads, 0, np.arange(linked.size)))
@@ -178,7 +178,7 @@ class Links:
                    np.r_[self.order.end_ns[waits.work], hands[3]]]
         by_thread = {}
         for each, mine in rows_by_value(track).items():
-            mine = mine[np.argsort(columns[0][mine], kind="stable")]
+            mine = mine[stable_order(columns[0][mine])]
             by_thread[each] = Jumps(*(column[mine].tolist() for column in columns))
         return by_thread
 
@@ -202,7 +202,7 @@ class Links:
                 continue
             ends = np.concatenate([self.activity[track].end_ns for track in threads])
             owner = np.repeat(threads, [self.activity[track].end_ns.size for track in threads])
-            order = np.argsort(ends, kind="stable")
+            order = stable_order(ends)
             ends, owner = ends[order], owner[order]
             for track in threads:
                 mine = self.activity[track]
@@ -237,7 +237,7 @@ def last_before(order: Order) -> Ints:
 
     Positions; -1 for the first.
     """
-    by_track = np.argsort(order.track, kind="stable")
+    by_track = stable_order(order.track)
     last = np.full(order.rows.size, -1, np.int64)
     first = np.flatnonzero(np.r_[True, order.track[by_track][1:] != order.track[by_track][:-1]]) if by_track.size else np.empty(0,
         np.intp)

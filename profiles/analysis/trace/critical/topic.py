@@ -16,6 +16,7 @@ from profiles.analysis.trace.critical.links import Links
 from profiles.analysis.trace.critical.walk import BEFORE, CPU, KINDS, Path, Shares, ends, walk
 from profiles.analysis.trace.time.steps import Span, steps_of
 from profiles.analysis.trace.time.tiling import devices
+from profiles.ingest.arrays import stable_order, sums_by
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable, summary_columns
 
@@ -180,9 +181,9 @@ def _kernels(frame: Frame, path: Path) -> _Kernels:
     mine = np.isin(ranks, np.unique(ranks[path.track[path.track >= 0]]))
     work = work[mine[frame["track"][work]]]
     codes, place = np.unique(frame["name"][work], return_inverse=True)
-    total = np.bincount(place, weights=frame["dur_ns"][work]).astype(np.int64)
+    total = sums_by(place, frame["dur_ns"][work])
     launches = np.bincount(place)
-    on_path = np.bincount(np.searchsorted(codes, code_on), weights=on_ns, minlength=codes.size).astype(np.int64)
+    on_path = sums_by(np.searchsorted(codes, code_on), on_ns, codes.size)
     length = max(1, path.end_ns - path.start_ns)
     order = np.lexsort((-total, -on_path))[:MOST].tolist()
     table = SummaryTable("Kernels on the path",
@@ -222,7 +223,7 @@ def _ranks(frame: Frame, main: NamedPath) -> SummaryTable:
 def _threads(frame: Frame, shares: Shares, path: Path) -> SummaryTable:
     rows, own = shares.by_slice(path)
     codes, place = np.unique(frame["name"][rows], return_inverse=True)
-    total = np.bincount(place, weights=own).astype(np.int64) if rows.size else np.empty(0, np.int64)
+    total = sums_by(place, own) if rows.size else np.empty(0, np.int64)
     count = np.bincount(place)
     kind = np.zeros(codes.size, np.int64)
     kind[place] = frame["category"][rows]
@@ -233,7 +234,7 @@ def _threads(frame: Frame, shares: Shares, path: Path) -> SummaryTable:
         summary_columns("slice: text | what it is: text | times: count | own time on the path: ns | of the path: pct"),
         [[frame.names[codes[i]] if codes[i] >= 0 else None, words[int(kind[i])], int(count[i]), int(total[i]),
           100.0 * int(total[i]) / length]
-         for i in np.argsort(-total, kind="stable")[:MOST].tolist()],
+         for i in stable_order(-total)[:MOST].tolist()],
         "Own time: without the slices within it. A range's own time is the program's own code in it."
         + (f" {frame.left_out}." if frame.left_out else ""))
 
@@ -242,7 +243,7 @@ def _longest(frame: Frame, path: Path) -> SummaryTable:
     names = {kind.key: kind.label for kind in KINDS}
     of = {11: "launch", 12: "between", 13: "dependency", 14: "returning", 15: "handed", 16: "unexplained", BEFORE: "unexplained"}
     chosen = np.flatnonzero((path.kind > CPU) & (path.length_ns > 0))
-    chosen = chosen[np.argsort(-path.length_ns[chosen], kind="stable")][:50]
+    chosen = chosen[stable_order(-path.length_ns[chosen])][:50]
     return SummaryTable("Longest waits on the path",
         summary_columns("wait: text | took: ns | at: ns | before: text | where: window"),
         [[names[of[int(path.kind[i])]], int(path.length_ns[i]), int(path.from_ns[i]),

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.columns import match, rows_by_value
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.launching.calls import codes_matching, is_wait, runtime_calls
 from profiles.analysis.trace.launching.order import NEVER, Order
+from profiles.ingest.arrays import Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING, MISSING32
 
@@ -20,7 +20,7 @@ EMPTY = np.empty(0, np.intp)
 TRIES = 16                          # pieces of work that are looked at, from the last to end backwards
 
 
-def last_end_before(end_ns: Ints, by_ns: Ints, fits: Ints, before: Ints, members: npt.NDArray[np.intp]) -> Ints:
+def last_end_before(end_ns: Ints, by_ns: Ints, fits: Ints, before: Ints, members: Rows) -> Ints:
     """Return, for each moment, the member that ended last by then, else -1.
 
     Its end is ≤ `by_ns` and its `fits` (a time) < `before`.
@@ -31,7 +31,7 @@ def last_end_before(end_ns: Ints, by_ns: Ints, fits: Ints, before: Ints, members
     last = np.full(by_ns.size, -1, np.int64)
     if not members.size or not by_ns.size:
         return last
-    order = members[np.argsort(end_ns[members], kind="stable")]
+    order = members[stable_order(end_ns[members])]
     at = np.searchsorted(end_ns[order], by_ns, side="right") - 1
     left = np.arange(by_ns.size)
     for _ in range(TRIES):
@@ -132,13 +132,13 @@ def last_work_given(order: Order, track: Ints, by_ns: Ints) -> Ints:
         mine = given_to.get(each, EMPTY)
         if mine.size:
             given = order.frame["start_ns"][order.call[mine]]
-            ranked = np.argsort(given, kind="stable")
+            ranked = stable_order(given)
             at = np.searchsorted(given[ranked], by_ns[asked], side="right") - 1
             last[asked] = np.where(at >= 0, mine[ranked[np.maximum(at, 0)]], -1)
     return last
 
 
-def cpu_waits(order: Order, recorded: _Syncs, ranks: npt.NDArray[np.int64]) -> Waits:
+def cpu_waits(order: Order, recorded: _Syncs, ranks: Ints) -> Waits:
     """Return every call of the host that some work let go on.
 
     Work that ended after the call began, and before it returned.
@@ -147,7 +147,7 @@ def cpu_waits(order: Order, recorded: _Syncs, ranks: npt.NDArray[np.int64]) -> W
     calls = np.flatnonzero(is_wait(frame))
     target = np.full(calls.size, -1, np.int64)
     start, end = frame["start_ns"][calls], frame.end_ns[calls]
-    known = np.argsort(recorded.call, kind="stable")
+    known = stable_order(recorded.call)
     at = np.minimum(np.searchsorted(recorded.call[known], calls), max(known.size - 1, 0))
     has = (recorded.call[known[at]] == calls) if known.size else np.zeros(calls.size, np.bool_)
     source = np.where(has, recorded.source[known[at]], -1) if known.size else target
@@ -173,11 +173,11 @@ def cpu_waits(order: Order, recorded: _Syncs, ranks: npt.NDArray[np.int64]) -> W
     start, end = frame["start_ns"][calls], frame.end_ns[calls]
     ended = np.where(target >= 0, order.end_ns[np.maximum(target, 0)], NEVER) if order.rows.size else np.full(calls.size, NEVER)
     good = np.flatnonzero((target >= 0) & (ended > start) & (ended <= end))
-    good = good[np.argsort(end[good], kind="stable")]
+    good = good[stable_order(end[good])]
     return Waits(calls[good], target[good])
 
 
-def _blocking_calls(order: Order, ranks: npt.NDArray[np.int64]) -> tuple[Rows, Ints]:
+def _blocking_calls(order: Order, ranks: Ints) -> tuple[Rows, Ints]:
     """(call, position of the work whose end let it go on) of calls that wait though their name does not say so."""
     frame = order.frame
     calls = runtime_calls(frame).outliers
@@ -208,7 +208,7 @@ def stream_waits(order: Order, recorded: _Syncs) -> tuple[Ints, Ints]:
         mine = given_to.get(each, EMPTY)
         if mine.size:
             given = frame["start_ns"][order.call[mine]]
-            ranked = np.argsort(given, kind="stable")
+            ranked = stable_order(given)
             at = np.searchsorted(given[ranked], asked_ns[asked], side="left")
             target[asked] = np.where(at < mine.size, mine[ranked[np.minimum(at, mine.size - 1)]], -1)
     known = target >= 0

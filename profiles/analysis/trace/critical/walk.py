@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.columns import rows_by_value
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.critical.links import EVENT, GRAPH, INFERRED, LAUNCH, NOTHING, STREAM, Links
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.trace import Category
 
 # kinds of segments: GPU work by category below 10
@@ -35,7 +35,7 @@ class Path:
 
     start_ns: int
     end_ns: int
-    kind: npt.NDArray[np.int64]
+    kind: Ints
     row: Ints
     track: Ints
     from_ns: Ints
@@ -59,7 +59,7 @@ def walk(links: Links, start_ns: int, end_ns: int, work: int = -1, track: int = 
     columns = [np.concatenate([chunk[i] for chunk in chunks]) if chunks else np.empty(0, np.int64) for i in range(5)]
     kind, row, on, lo, hi = columns
     keep = hi > lo
-    order = np.flatnonzero(keep)[np.argsort(lo[keep], kind="stable")]
+    order = np.flatnonzero(keep)[stable_order(lo[keep])]
     return Path(start_ns, end_ns, kind[order], row[order], on[order], lo[order], hi[order], walker.inferred)
 
 

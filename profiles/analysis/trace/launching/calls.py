@@ -10,12 +10,12 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints, Rows, once_a_frame
+from profiles.analysis.core.frame import Frame, once_a_frame
 from profiles.analysis.trace.launching.graphs import in_graph
 from profiles.analysis.trace.launching.order import Groups, Order, group_values
+from profiles.ingest.arrays import Bools, Ints, Rows, stable_order
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import Category
 
@@ -27,7 +27,7 @@ WAIT = re.compile(r"Synchronize|StreamWaitValue|^(?:cuda|hip)Memcpy(?:2D|3D)?(?!
 _PAGEABLE = re.compile("ageable")
 
 
-def codes_matching(frame: Frame, pattern: re.Pattern[str], rows: Rows) -> npt.NDArray[np.bool_]:
+def codes_matching(frame: Frame, pattern: re.Pattern[str], rows: Rows) -> Bools:
     """Return whether the pattern occurs in the name of each of `rows`.
 
     Each distinct name is looked at once.
@@ -38,7 +38,7 @@ def codes_matching(frame: Frame, pattern: re.Pattern[str], rows: Rows) -> npt.ND
 
 
 @once_a_frame
-def is_wait(frame: Frame) -> npt.NDArray[np.bool_]:
+def is_wait(frame: Frame) -> Bools:
     """Return, for each row, whether it is a runtime call that waits for the GPU on purpose."""
     rows = frame.of(Category.RUNTIME)
     mask = np.zeros(frame.rows, np.bool_)
@@ -49,7 +49,7 @@ def is_wait(frame: Frame) -> npt.NDArray[np.bool_]:
 @dataclass(frozen=True)
 class Calls:
     groups: Groups                      # by name of the call
-    waits: npt.NDArray[np.bool_]        # of each group: does the call wait on purpose?
+    waits: Bools        # of each group: does the call wait on purpose?
     outliers: Rows                      # rows of the frame, the longest first
     excess_ns: Ints                     # of each outlier: beyond the median of its name
 
@@ -68,7 +68,7 @@ def runtime_calls(frame: Frame) -> Calls:
     blocks = (frame.end_ns[copied] <= frame.end_ns[frame.call[copied]]) | codes_matching(frame, _PAGEABLE, copied)
     ended[frame.call[copied[blocks]]] = True
     at = np.flatnonzero(far & ~ended[rows])
-    at = at[np.argsort(-dur[at], kind="stable")]
+    at = at[stable_order(-dur[at])]
     group_waits = np.zeros(groups.code.size, np.bool_)
     group_waits[np.searchsorted(groups.code, code[waits[rows]])] = True
     return Calls(groups, group_waits, rows[at], (dur[at] - median[at]).astype(np.int64))
@@ -91,7 +91,7 @@ ENOUGH = 20                         # queued kernels, for a median of their gaps
 
 @dataclass(frozen=True)
 class ShortKernels:
-    is_short: npt.NDArray[np.bool_]     # per piece of GPU work
+    is_short: Bools     # per piece of GPU work
     won_ns: Ints                        # per piece of GPU work: what a graph would win back before it
     kept_gap_ns: float | None           # None: too few kernels were queued in time
 

@@ -14,15 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.launching.order import Order
+from profiles.ingest.arrays import Bools, Int32, Ints, stable_order
 
 LAUNCH = re.compile(r"GraphLaunch")
 MOST_GRAPHS, MOST_NODES = 40, 600
 _NODE_ID = ("graph node id", "graph node", "original graph node")
 
 
-def in_graph(order: Order) -> npt.NDArray[np.bool_]:
+def in_graph(order: Order) -> Bools:
     """Return, for each piece of GPU work, whether a graph launch owns it."""
     frame, known = order.frame, np.flatnonzero(order.has_call)
     codes = frame["name"][order.call[known]]
@@ -63,7 +63,7 @@ def graphs(order: Order) -> list[Graph]:
     rows = np.flatnonzero(in_graph(order))
     if not rows.size:
         return []
-    rows = rows[np.argsort(order.call[rows], kind="stable")]
+    rows = rows[stable_order(order.call[rows])]
     calls, first, count = np.unique(order.call[rows], return_index=True, return_counts=True)
     # nodes of parallel branches start in changing order: which names ran, and how often, tells the graph
     signature = np.stack((np.add.reduceat(_mix_codes(order.name[rows]), first).view(np.int64), count))
@@ -73,10 +73,10 @@ def graphs(order: Order) -> list[Graph]:
     wall = np.maximum.reduceat(order.end_ns[rows], first) - np.minimum.reduceat(order.start_ns[rows], first)
     walls = np.bincount(which, weights=wall)
     return [_graph(order, _label(number), rows[of_row == each], calls[which == each], int(wall[which == each].sum()))
-            for number, each in enumerate(np.argsort(-walls, kind="stable")[:MOST_GRAPHS].tolist())]
+            for number, each in enumerate(stable_order(-walls)[:MOST_GRAPHS].tolist())]
 
 
-def _mix_codes(codes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+def _mix_codes(codes: Int32) -> npt.NDArray[np.uint64]:
     """A 64-bit mix of each code (splitmix64): sums of them tell multisets of names apart."""
     with np.errstate(over="ignore"):
         x = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
@@ -96,7 +96,7 @@ def _graph(order: Order, label: str, rows: Ints, calls: Ints, wall_ns: int) -> G
     # replays as a table, a row each: nodes by name, then by start; the n-th launch of a name is one node in all of them
     table = rows[np.lexsort((order.start_ns[rows], order.name[rows], order.call[rows]))].reshape(replays, -1)
     sums = order.dur_ns[table].sum(0)
-    place = np.argsort(order.start_ns[table[0]], kind="stable")[:MOST_NODES]
+    place = stable_order(order.start_ns[table[0]])[:MOST_NODES]
     nodes = [Node(int(order.name[table[0, at]]), _node_id(order, int(table[0, at])), replays, int(sums[at]),
                   int(order.rows[table[0, at]])) for at in place.tolist()]
     busy = intervals.union(order.start_ns[rows], order.end_ns[rows]).length_ns

@@ -16,10 +16,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.derived import Stairs, stairs
-from profiles.analysis.core.frame import Array, Frame, Ints, Rows, once_a_frame
+from profiles.analysis.core.frame import Frame, once_a_frame
+from profiles.ingest.arrays import Array, Bools, Floats, Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING32
 
@@ -67,7 +67,7 @@ class Order:
         return np.where(device == MISSING32, -1, device)
 
     @cached_property
-    def is_kernel(self) -> npt.NDArray[np.bool_]:
+    def is_kernel(self) -> Bools:
         return np.isin(self.category, [int(Category.COMPUTE), int(Category.COMMUNICATION)])
 
     @cached_property
@@ -76,7 +76,7 @@ class Order:
         return self.frame.call[self.rows]
 
     @cached_property
-    def has_call(self) -> npt.NDArray[np.bool_]:
+    def has_call(self) -> Bools:
         return self.call >= 0
 
     @cached_property
@@ -93,7 +93,7 @@ class Order:
         return np.minimum(np.where(self.has_call, self.frame.end_ns[np.maximum(self.call, 0)], self.start_ns), self.start_ns)
 
     @cached_property
-    def leads(self) -> npt.NDArray[np.bool_]:
+    def leads(self) -> Bools:
         """Return whether it is the first piece of work of its call.
 
         A graph launch has many. Work without a call leads.
@@ -105,7 +105,7 @@ class Order:
     @cached_property
     def before(self) -> Ints:
         """Return the position of the work that began before it on its stream, else -1."""
-        order = np.argsort(self.track, kind="stable")
+        order = stable_order(self.track)
         previous = np.full(self.rows.size, -1, np.int64)
         same = self.track[order[1:]] == self.track[order[:-1]]
         previous[order[1:][same]] = order[:-1][same]
@@ -167,7 +167,7 @@ def running_end(group: Ints, end_ns: Ints) -> Ints:
 
     Entries are in order of start.
     """
-    order = np.argsort(group, kind="stable")
+    order = stable_order(group)
     ends, starts = end_ns[order], np.flatnonzero(np.r_[True, group[order][1:] != group[order][:-1]])
     latest = np.full(group.size, NEVER, np.int64)
     for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), group.size], strict=True):
@@ -188,8 +188,8 @@ class Groups:
     code: Array
     count: Ints
     total: Ints
-    p50: npt.NDArray[np.float64]
-    p95: npt.NDArray[np.float64]
+    p50: Floats
+    p95: Floats
     largest: Ints
 
 
@@ -200,7 +200,7 @@ def group_values(code: Array, value: Ints) -> Groups:
     count = np.diff(np.r_[starts, code.size])
     total = np.add.reduceat(value, starts) if starts.size else np.empty(0, np.int64)
 
-    def quantile(q: float) -> npt.NDArray[np.float64]:
+    def quantile(q: float) -> Floats:
         place = (count - 1) * q
         low = np.floor(place).astype(np.intp)
         below, above = value[starts + low].astype(np.float64), value[starts + np.minimum(low + 1, count - 1)]
@@ -245,7 +245,7 @@ def queues(order: Order, limit: int = FULL) -> list[Queue]:
     key = order.track[rows] << 40 | order.call[rows]
     rows = rows[np.sort(np.unique(key, return_index=True)[1])]
     queues = []
-    by_track = np.argsort(order.track[rows], kind="stable")
+    by_track = stable_order(order.track[rows])
     tracks, first = np.unique(order.track[rows][by_track], return_index=True)
     for track, mine in zip(tracks.tolist(), np.split(rows[by_track], first[1:]), strict=True):
         queues.append(_queue(track, order.call_start_ns[mine], order.start_ns[mine], limit))

@@ -20,8 +20,8 @@ import numpy as np
 
 from profiles.analysis.core import gpus, intervals
 from profiles.analysis.core.columns import pack_pairs, unpack_pairs
-from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.launching.order import Order
+from profiles.ingest.arrays import Ints, stable_order, sums_by
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING, MISSING32
 
@@ -59,7 +59,7 @@ def copies(order: Order) -> list[Copies]:
     tracks, codes = (each.tolist() for each in unpack_pairs(keys))
     moved = order.frame["bytes"][order.rows[rows]]
     known = moved != MISSING
-    count, hidden, total, sized, size = (np.bincount(place, weights=values, minlength=keys.size).astype(np.int64) for values in (
+    count, hidden, total, sized, size = (sums_by(place, values, keys.size) for values in (
         np.ones(rows.size), exposed, order.dur_ns[rows], known, np.where(known, moved, 0)))
     names = [order.frame.names[code] if code >= 0 else "" for code in codes]
     return [Copies(codes[at], tracks[at], int(count[at]), int(total[at]), int(hidden[at]), int(size[at]) if sized[at] else None,
@@ -96,7 +96,7 @@ def serial_runs(order: Order) -> list[Run]:
     sms = _sm_counts(order)
     if not rows.size or not sms:
         return []
-    rows = rows[np.argsort(order.track[rows], kind="stable")]           # by stream, then by start
+    rows = rows[stable_order(order.track[rows])]           # by stream, then by start
     frame = order.frame
     grid = [frame[f"grid_{axis}"][order.rows[rows]].astype(np.int64) for axis in "xyz"]
     known = np.all([axis != MISSING32 for axis in grid], axis=0)
@@ -119,7 +119,7 @@ def serial_runs(order: Order) -> list[Run]:
 
 def _sum_runs(order: Order, rows: Ints, starts: Ints, length: Ints, total: Ints, saved: Ints, blocks: Ints, sm: Ints) -> list[Run]:
     runs: dict[tuple[int, int, int], Run] = {}
-    for at in np.argsort(-saved, kind="stable")[:20_000].tolist():      # bounded; the longest are first
+    for at in stable_order(-saved)[:20_000].tolist():      # bounded; the longest are first
         first = rows[starts[at]]
         key = int(order.name[first]), int(order.track[first]), int(blocks[starts[at]])
         old = runs.get(key)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import cut_to_fit
 from profiles.analysis.core.sentences import pct_of, share_pct
 from profiles.analysis.trace.launching.calls import Calls, ShortKernels
 from profiles.analysis.trace.launching.graphs import Graph
 from profiles.analysis.trace.launching.order import FULL, LIMIT, Order, Queue, group_values
 from profiles.analysis.trace.launching.overlap import Copies, Run
+from profiles.ingest.arrays import Bools, Ints, stable_order, sums_by
 from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 MOST = 200
-Bools = npt.NDArray[np.bool_]
 
 
 def all_tables(order: Order, leads: Bools, queues: list[Queue], short: ShortKernels, calls: Calls, graphs: list[Graph],
@@ -33,7 +32,7 @@ def delay_table(order: Order, leads: Bools) -> SummaryTable:
     place = np.searchsorted(groups.code, order.name[leads])
 
     def sum_by_group(values: Ints) -> Ints:
-        return np.bincount(place, weights=values[leads], minlength=groups.code.size).astype(np.int64)
+        return sums_by(place, values[leads], groups.code.size)
 
     parts = [sum_by_group(each) for each in (order.in_call_ns, order.queued_ns, order.ready_ns, order.late_ns)]
     rows = [[order.frame.names[groups.code[i]], int(groups.count[i]), float(groups.p50[i]), float(groups.p95[i]),
@@ -63,8 +62,8 @@ def short_table(order: Order, short: ShortKernels) -> SummaryTable:
     groups = group_values(order.name[rows], order.dur_ns[rows])
     place = np.searchsorted(groups.code, order.name[rows])
 
-    def sum_by_group(values: npt.NDArray[np.int64] | Bools) -> Ints:
-        return np.bincount(place, weights=values[rows], minlength=groups.code.size).astype(np.int64)
+    def sum_by_group(values: Ints | Bools) -> Ints:
+        return sums_by(place, values[rows], groups.code.size)
 
     below, idle, won = sum_by_group(short.is_short), sum_by_group(order.gap_ns), sum_by_group(short.won_ns)
     return SummaryTable("Short kernels and gaps before launches",
@@ -85,7 +84,7 @@ def call_table(frame: Frame, calls: Calls) -> SummaryTable:
                                                          "longest: ns | outliers: count | waits on purpose: text"),
         [[frame.names[groups.code[i]], int(groups.count[i]), int(groups.total[i]), float(groups.p50[i]), float(groups.p95[i]),
           int(groups.largest[i]), int(late[i]), "yes" if calls.waits[i] else ""]
-         for i in np.argsort(-groups.total, kind="stable")[:MOST].tolist() if groups.code[i] >= 0])
+         for i in stable_order(-groups.total)[:MOST].tolist() if groups.code[i] >= 0])
 
 
 def outlier_table(frame: Frame, calls: Calls) -> SummaryTable:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
@@ -19,6 +18,7 @@ from profiles.analysis.trace.launching.graphs import graphs, in_graph
 from profiles.analysis.trace.launching.order import DRAWN, FULL, LIMIT, Order, Queue, group_values, order_of, queue_points, queues
 from profiles.analysis.trace.launching.overlap import Copies, Run, copies, serial_runs
 from profiles.analysis.trace.plausibility.launches import count_launch_calls
+from profiles.ingest.arrays import Bools, stable_order
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
@@ -45,7 +45,7 @@ MOST = 200
 class Brief:
     """Launches under STEADY_NS: a mask over the GPU work, and what they take together."""
 
-    is_brief: npt.NDArray[np.bool_]
+    is_brief: Bools
     launches: int
     total_ns: int
     kernel_ns: int
@@ -77,7 +77,7 @@ def brief_table(order: Order, brief: Brief) -> SummaryTable:
         [order.frame.names[groups.code[at]], int(groups.count[at]), everywhere.get(int(groups.code[at]), 0), int(groups.total[at]),
          float(groups.p50[at]), float(100.0 * min(1.0, brief.floor_ns / groups.p50[at])) if brief.floor_ns and groups.p50[at]
          else None]
-        for at in np.argsort(-groups.total, kind="stable")[:MOST].tolist()]
+        for at in stable_order(-groups.total)[:MOST].tolist()]
     columns = summary_columns("kernel: kernel | launches under 20 µs: count | launches: count | time in them: ns | "
                               "median: ns | floor of its median: pct")
     floor = (f"The floor, {time_text(brief.floor_ns)}, is the 5th percentile of all kernels here, {time_text(FLOOR_NS)} at "

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.identity import identity
 from profiles.analysis.trace.layer import ranges
 from profiles.analysis.trace.layer.launches import LaunchWork, precision_of
 from profiles.analysis.trace.layer.work import PRODUCTS, Work
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores
+from profiles.ingest.arrays import Bools, Ints, sums_by
 from profiles.ingest.trace import Category
 
 BACKWARD = "autograd::engine::evaluate_function"
@@ -107,7 +107,7 @@ def calls_of(frame: Frame, every: LaunchWork) -> Calls:
     _, first, index = np.unique(own, return_index=True, return_inverse=True)
     index = index.reshape(-1)
     size = first.size
-    ns = np.bincount(index, every.ns, size).astype(np.int64)
+    ns = sums_by(index, every.ns, size)
     launches = np.bincount(index, minlength=size).astype(np.int64)
     order = np.lexsort((every.ns, ~every.is_part, index))          # of each call the longest that is no helper comes last
     longest = np.zeros(size, np.int64)
@@ -161,7 +161,7 @@ def _hints(frame: Frame, host: Ints) -> tuple[list[str], Ints]:
     return parts, np.where((host >= 0) & (inner >= 0), table[frame["name"][np.maximum(inner, 0)]], 0).astype(np.int64)
 
 
-def _backward(frame: Frame, call: Ints) -> npt.NDArray[np.bool_]:
+def _backward(frame: Frame, call: Ints) -> Bools:
     """Return which calls autograd made to compute gradients."""
     rows = frame.rows_by_name(lambda name: name.startswith(BACKWARD), Category.CPU_OP)
     if not rows.size:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Frame
@@ -19,6 +18,7 @@ from profiles.analysis.core.gpus import MEMORY, roof_side
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, launch_work, precision_of
 from profiles.analysis.trace.layer.work import PRODUCTS
+from profiles.ingest.arrays import Floats
 from profiles.ingest.trace import Category
 
 IMPOSSIBLE, FROM_L2, ABOVE_MEASURED = "impossible", "impossible from DRAM", "above the measured ceiling"
@@ -118,7 +118,6 @@ def _mark(share: float | None, limit: str, precision: str, moved_each: float, fl
 
 # The least time of every launch by its work from shapes and the GPU's data sheet: what a ranking holds launches against.
 
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

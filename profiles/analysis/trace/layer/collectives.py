@@ -14,6 +14,7 @@ import numpy as np
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.communication.collectives import bus_factor, collectives_of
 from profiles.analysis.trace.layer.arguments import type_text
+from profiles.ingest.arrays import stable_order
 from profiles.ingest.windows import MISSING
 
 MOST_ROWS = 300
@@ -55,10 +56,10 @@ def collective_work(frame: Frame) -> list[CollectiveWork]:
     index = index.reshape(-1)
     total, count = np.bincount(index, every.dur_ns), np.bincount(index)
     longest = np.zeros(keys.shape[1], np.int64)
-    order = np.argsort(every.dur_ns, kind="stable")
+    order = stable_order(every.dur_ns)
     longest[index[order]] = order
     out = []
-    for at in np.argsort(-total, kind="stable")[:MOST_ROWS].tolist():
+    for at in stable_order(-total)[:MOST_ROWS].tolist():
         name, number, size = (int(each) for each in keys[:, at])
         kind = every.kinds[number]
         ranks = kind.ranks or every.world

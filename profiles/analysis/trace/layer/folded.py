@@ -12,6 +12,7 @@ from profiles.analysis.trace.layer.ceilings import Ceilings, Judged, judge
 from profiles.analysis.trace.layer.launches import Floats, LaunchWork, gpu_of_rows
 from profiles.analysis.trace.layer.parts import ORDER, Parts
 from profiles.analysis.trace.operators.tree import readable
+from profiles.ingest.arrays import stable_order
 
 _NAMES = {"product": "linear", "convolution": "convolution", "attention": "attention", "norm": "norm"}
 
@@ -61,7 +62,7 @@ def rows_of(frame: Frame, every: LaunchWork, calls: Calls, parts: Parts) -> list
     order = np.lexsort((calls.ns, index))
     last = np.zeros(count.size, np.int64)
     last[index[order]] = order
-    for at in np.argsort(-ns, kind="stable").tolist():
+    for at in stable_order(-ns).tolist():
         code, number, model = (int(each) for each in pairs[:, at])
         token, name = calls.tokens[code], parts.names[number]
         made = _row(token, name, calls.precision[code], models[model])

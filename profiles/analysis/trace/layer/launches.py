@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.identity import identity
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.optimizers import add_parameter_sizes
@@ -24,6 +24,7 @@ from profiles.analysis.trace.layer.work import PRODUCTS, Work
 from profiles.analysis.trace.operators.matmuls import BYTES
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores
 from profiles.base.refused import Refused
+from profiles.ingest.arrays import Bools, Ints
 from profiles.ingest.trace import Category
 
 # An operator's shape as a person types it, for a kernel whose trace tells none: the same rules, the same numbers.
@@ -106,8 +107,8 @@ class LaunchWork:
     call: Ints                          # row of the operator whose work it does, -1: unknown
     work: Ints                          # number into `works`, -1: unknown
     works: list[Work]
-    is_part: npt.NDArray[np.bool_]      # a helper of its call
-    is_typed: npt.NDArray[np.bool_]     # a person typed the operator's shape
+    is_part: Bools      # a helper of its call
+    is_typed: Bools     # a person typed the operator's shape
     flop: Floats
     bytes: Floats
 
@@ -184,7 +185,7 @@ def _works(frame: Frame, call: Ints) -> tuple[Ints, list[Work]]:
     return work, works
 
 
-def _parts(frame: Frame, names: Ints, work: Ints, works: list[Work]) -> npt.NDArray[np.bool_]:
+def _parts(frame: Frame, names: Ints, work: Ints, works: list[Work]) -> Bools:
     """Return which launches only help a product: by their kernels' names."""
     heavy = np.array([one.kind in PRODUCTS for one in works] or [False], np.bool_)
     candidates = (work >= 0) & heavy[np.maximum(work, 0)]
@@ -196,7 +197,7 @@ def _parts(frame: Frame, names: Ints, work: Ints, works: list[Work]) -> npt.NDAr
     return out
 
 
-def _shares(call: Ints, ns: Ints, is_part: npt.NDArray[np.bool_], work: Ints) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def _shares(call: Ints, ns: Ints, is_part: Bools, work: Ints) -> tuple[Floats, Bools]:
     """Return each launch's share of its call's work, and which are parts: where every kernel of a call is one, none is."""
     share = np.ones(call.size)
     known = np.flatnonzero((call >= 0) & (work >= 0))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.layer.calls import Calls, Token
 from profiles.analysis.trace.layer.ranges import ATTENTION, DOWN, FEED_FORWARD, GATE_UP, KV, OUTPUT, QKV, RESIDUAL, SEPARATE, UP, Q
+from profiles.ingest.arrays import Ints
 
 # ---- norms and rotary embeddings written in PyTorch's elementwise operators ----
 # Norms and rotary embeddings written in PyTorch's elementwise operators, as models run without a compiler do them.

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.layer.ceilings import Ceilings, Judged, judge
 from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, precision_of
+from profiles.ingest.arrays import Ints, stable_order
 
 SHAPES, TYPED = "from shapes", "typed"
 MOST_RECORDS = 4_000
@@ -67,7 +68,7 @@ def records_of(frame: Frame, every: LaunchWork) -> list[KernelWork]:
     ends = np.append(starts[1:], order.size)
     flop, moved = np.bincount(index, every.flop), np.bincount(index, every.bytes)
     out = []
-    for at in np.argsort(-total, kind="stable")[:MOST_RECORDS].tolist():
+    for at in stable_order(-total)[:MOST_RECORDS].tolist():
         longest, shortest = int(order[ends[at] - 1]), int(order[starts[at]])
         number, row = int(every.work[longest]), int(every.call[longest])
         work = every.works[number] if number >= 0 else None

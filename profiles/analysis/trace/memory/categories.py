@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.memory.events import Counter, DeviceMemory
 from profiles.analysis.trace.memory.phases import BACKWARD, FORWARD, NONE, OPTIMIZER, Phases
+from profiles.ingest.arrays import Ints, Rows
 from profiles.ingest.trace import Category
 
 # Key -> what the page calls it; "before" is not an allocation of the recording. The order is that of the picture, from below.

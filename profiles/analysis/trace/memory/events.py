@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Array, Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
+from profiles.ingest.arrays import Array, Ints, Rows, stable_order
 from profiles.ingest.windows import MISSING, MISSING32
 
 ROUND = 512
@@ -132,5 +133,5 @@ def _pairs(address: Ints, change: Ints) -> tuple[Ints, Ints, int]:
     before = np.append(False, same[:-1]) if same.size else same
     previous_gives = np.append(False, gives[:-1]) if gives.size else gives
     lost = ~gives & known & ~(before & previous_gives)
-    by_time = np.argsort(began, kind="stable")
+    by_time = stable_order(began)
     return began[by_time], ended[by_time], int(-change[order][lost].sum())

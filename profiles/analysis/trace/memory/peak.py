@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Array, Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.memory.categories import KEYS, Allocations
 from profiles.analysis.trace.memory.events import DeviceMemory
 from profiles.analysis.trace.memory.phases import NAMES
+from profiles.ingest.arrays import Array, Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING
 
@@ -38,9 +39,9 @@ def copies_of(frame: Frame) -> list[Copies]:
     if not rows.size:
         return []
     codes, kind = np.unique(frame["name"][rows], return_inverse=True)
-    order = np.argsort(kind, kind="stable")
+    order = stable_order(kind)
     parts = np.split(order, np.flatnonzero(np.diff(kind[order])) + 1)
-    by_time = np.argsort(-np.bincount(kind, weights=frame["dur_ns"][rows]), kind="stable")
+    by_time = stable_order(-np.bincount(kind, weights=frame["dur_ns"][rows]))
     out = [_copies(frame, frame.names[codes[each]], rows[parts[each]]) for each in by_time[:MOST].tolist()]
     if by_time.size > MOST:
         rest = np.concatenate([rows[parts[each]] for each in by_time[MOST:].tolist()])
@@ -99,4 +100,4 @@ def before_bytes(held: DeviceMemory) -> int:
 def largest(held: DeviceMemory, most: int) -> Ints:
     """Allocations alive at the peak, the largest first."""
     alive = np.flatnonzero(alive_at(held, held.peak))
-    return alive[np.argsort(-held.bytes[alive], kind="stable")[:most]]
+    return alive[stable_order(-held.bytes[alive])[:most]]

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.time.phases import phase_of
+from profiles.ingest.arrays import Ints, Rows
 from profiles.ingest.trace import Category
 
 NAMES = ("none", "data", "forward", "backward", "optimizer")

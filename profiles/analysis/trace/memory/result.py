@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import union
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import capital, pct_of, pct_text, plural, si_text, time_text
@@ -18,6 +18,7 @@ from profiles.analysis.trace.memory.events import Counter, counters_of, device_m
 from profiles.analysis.trace.memory.peak import copies_of, groups
 from profiles.analysis.trace.memory.phases import OPTIMIZER, Phases
 from profiles.analysis.trace.memory.tables import Device, MemoryFacts, fragmentation_pct
+from profiles.ingest.arrays import Rows
 from profiles.ingest.trace import Category
 
 # What the topic "memory" advises. Thresholds stand here as data and on the page.

@@ -14,6 +14,7 @@ from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS, Allocati
 from profiles.analysis.trace.memory.events import Counter, DeviceMemory
 from profiles.analysis.trace.memory.peak import Copies, Group, alive_at, before_bytes
 from profiles.analysis.trace.memory.phases import NAMES, Phases
+from profiles.ingest.arrays import stable_order, sums_by
 from profiles.ingest.trace import Cell, SummaryTable, summary_columns
 
 # What the topic "memory" knows, before anything is said of it.
@@ -42,7 +43,7 @@ class Device:
         if self.made is None:
             return {"unknown": self.peak_bytes}
         alive = alive_at(self.held, self.held.peak)
-        size = np.bincount(self.made.category[alive], weights=self.held.bytes[alive], minlength=len(KEYS)).astype(np.int64)
+        size = sums_by(self.made.category[alive], self.held.bytes[alive], len(KEYS))
         size[KEYS.index("before")] = before_bytes(self.held)
         return {key: int(size[number]) for number, key in enumerate(KEYS) if size[number]}
 
@@ -176,7 +177,7 @@ def site_table(facts: MemoryFacts) -> SummaryTable:
         most = np.zeros(n, np.int64)
         np.maximum.at(most, made.site, size)
         short = np.bincount(made.site, weights=size * (made.category == KEYS.index("temporary")), minlength=n)
-        order = np.argsort(-total, kind="stable")
+        order = stable_order(-total)
         rows += [[device.label, made.sites[each][:300], int(count[each]), int(total[each]), int(most[each]), int(short[each])]
                  for each in order[:SITES].tolist()]
         if n > SITES:

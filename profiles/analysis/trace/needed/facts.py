@@ -10,16 +10,16 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import gpus
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.layer.arguments import Call, Shape, Tensor
 from profiles.analysis.trace.layer.calls import BACKWARD
 from profiles.analysis.trace.layer.ceilings import Ceilings, ceilings_of
 from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, launch_work, precision_of
 from profiles.analysis.trace.layer.work import PRODUCTS, Work
 from profiles.base.words import dims_text
+from profiles.ingest.arrays import Bools, Floats, Ints
 from profiles.ingest.trace import Category
 
 MOST_LAUNCHES = 200_000             # each of which is looked at: some 0.2 ms
@@ -129,15 +129,15 @@ class Facts:
     ns: Ints
     start_ns: Ints
     end_ns: Ints
-    floor_ns: npt.NDArray[np.float64]   # least time at the ceilings, NaN unknown
-    dram_bytes_s: npt.NDArray[np.float64]   # of the launch's GPU, NaN unknown
+    floor_ns: Floats   # least time at the ceilings, NaN unknown
+    dram_bytes_s: Floats   # of the launch's GPU, NaN unknown
     device: Ints
-    is_backward: npt.NDArray[np.bool_]      # autograd launched it
-    is_update: npt.NDArray[np.bool_]        # within an optimizer's step
+    is_backward: Bools      # autograd launched it
+    is_update: Bools        # within an optimizer's step
     ceilings: Mapping[str, Ceilings]        # by GPU model
     models: list[str]                       # GPU model by number
     model: Ints                             # number into `models` by position
-    taken: npt.NDArray[np.bool_] = field(repr=False)       # by a kind before this one
+    taken: Bools = field(repr=False)       # by a kind before this one
 
     def at(self, position: int) -> Item:
         return self.items[self.item[position]]
@@ -235,7 +235,7 @@ def _items(frame: Frame, every: LaunchWork) -> tuple[Ints, list[Item]]:
     return number.reshape(-1).astype(np.int64), items
 
 
-def _is_inside(frame: Frame, every: LaunchWork, fits: Any, kinds: tuple[Category, ...]) -> npt.NDArray[np.bool_]:
+def _is_inside(frame: Frame, every: LaunchWork, fits: Any, kinds: tuple[Category, ...]) -> Bools:
     """Return which launches were made within a slice of some categories whose name fits."""
     rows = frame.rows_by_name(fits, *kinds)
     operator = frame.operator[every.rows].astype(np.int64)
@@ -245,7 +245,7 @@ def _is_inside(frame: Frame, every: LaunchWork, fits: Any, kinds: tuple[Category
 
 
 def _floors(every: LaunchWork, items: list[Item], number: Ints, model: Ints, models: list[str], ceilings: Mapping[str, Ceilings],
-            dram: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+            dram: Floats) -> Floats:
     """Return the longer of FLOP at the peak and bytes at DRAM bandwidth of each launch, ns; NaN unknown."""
     keys = number * len(models) + model
     codes, place = np.unique(keys, return_inverse=True)
@@ -256,7 +256,7 @@ def _floors(every: LaunchWork, items: list[Item], number: Ints, model: Ints, mod
         known = ceilings[gpu].rate(precision) if precision else None
         peaks.append(known[0] if known else np.nan)
     peak = np.array(peaks)[place.reshape(-1)]
-    floors: npt.NDArray[np.float64] = 1e9 * np.fmax(every.flop / peak, every.bytes / dram)
+    floors: Floats = 1e9 * np.fmax(every.flop / peak, every.bytes / dram)
     return floors
 
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.needed.facts import Avoidable, Facts, Kind, facts_of
 from profiles.analysis.trace.needed.table import KINDS
 from profiles.analysis.trace.time.steps import Steps, steps_of
 from profiles.analysis.trace.time.tiling import DeviceWork, devices
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.trace import Category
 
 # What a run would take if some launches were shorter or gone: the recorded graph played again.
@@ -50,7 +50,7 @@ class Recording:
 
     def __init__(self, frame: Frame) -> None:
         order = order_of(frame)
-        by_call = np.argsort(order.call_start_ns, kind="stable")
+        by_call = stable_order(order.call_start_ns)
         self.rows: Ints = np.asarray(order.rows)[by_call].astype(np.int64)
         self.call: Ints = order.call_start_ns[by_call]
         self.waits = _waits(frame)
@@ -90,13 +90,13 @@ def _returned(wait: tuple[int, int], shift: int, done: Mapping[int, int], record
     return end - (max(start - shift, waited_until) + end - max(start, recorded))
 
 
-def _inside(times: Ints, windows: Sequence[tuple[int, int]]) -> npt.NDArray[np.bool_]:
+def _inside(times: Ints, windows: Sequence[tuple[int, int]]) -> Bools:
     """Return which times lie in one of some windows, which do not overlap."""
     if not windows or not times.size:
         return np.zeros(times.size, np.bool_)
     start, end = np.array(sorted(windows), np.int64).T
     at = np.searchsorted(start, times, side="right") - 1
-    inside: npt.NDArray[np.bool_] = (at >= 0) & (times <= end[np.maximum(at, 0)])
+    inside: Bools = (at >= 0) & (times <= end[np.maximum(at, 0)])
     return inside
 
 
@@ -341,9 +341,9 @@ def _window(frame: Frame, rows: Ints, start: Ints, end: Ints, step_start: Ints, 
     return intervals.union(np.append(step_start, finish), np.append(step_end, until))
 
 
-def exclusive_ns(start: Ints, end: Ints, window: Intervals) -> npt.NDArray[np.int64]:
+def exclusive_ns(start: Ints, end: Ints, window: Intervals) -> Ints:
     """Return of each interval, in order of start, what no interval before it covers, within a window; together their union."""
-    order = np.argsort(start, kind="stable")
+    order = stable_order(start)
     reached = np.maximum.accumulate(end[order])
     begin = np.maximum(start[order], np.concatenate([start[order][:1], reached[:-1]]))
     out = np.zeros(start.size, np.int64)

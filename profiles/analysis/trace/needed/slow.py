@@ -9,11 +9,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.shapes import tune_fields
 from profiles.analysis.trace.needed.facts import Facts, Item
 from profiles.analysis.trace.needed.needs import Needs
+from profiles.ingest.arrays import Bools, stable_order, sums_by
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import SummaryTable, summary_columns
 
@@ -73,14 +73,14 @@ def slow_kernels(needs: Needs) -> list[SlowKernel]:
     takes[at[inside]], least[at[inside]] = needs.took_ns[inside], needs.least_ns[inside]
     free = (takes > 0) & ~facts.taken & ~np.isnan(facts.floor_ns)
     number = np.array(facts.item)[free]
-    sums = [np.bincount(number, each[free], len(facts.items)).astype(np.int64) for each in (takes, least)]
+    sums = [sums_by(number, each[free], len(facts.items)) for each in (takes, least)]
     count = np.bincount(number, minlength=len(facts.items))
-    order = np.argsort(sums[1] - sums[0], kind="stable")[:MOST]
+    order = stable_order(sums[1] - sums[0])[:MOST]
     return [_slow(facts, each, int(count[each]), int(sums[0][each]), int(sums[1][each]), free)
             for each in order.tolist() if sums[0][each] > sums[1][each]]
 
 
-def _slow(facts: Facts, number: int, launches: int, takes_ns: int, least_ns: int, free: npt.NDArray[np.bool_]) -> SlowKernel:
+def _slow(facts: Facts, number: int, launches: int, takes_ns: int, least_ns: int, free: Bools) -> SlowKernel:
     item = facts.items[number]
     longest = max((each for each in facts.positions_of[number] if free[each]), key=lambda each: int(facts.ns[each]))
     row = int(facts.every.rows[longest])

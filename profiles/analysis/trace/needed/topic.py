@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import si_text, time_text
 from profiles.analysis.trace.layer.calls import calls_of
@@ -22,6 +22,7 @@ from profiles.analysis.trace.operators.grouping import owned_work
 from profiles.analysis.trace.operators.tables import sum_below
 from profiles.analysis.trace.operators.topic import module_tree
 from profiles.analysis.trace.operators.tree import readable
+from profiles.ingest.arrays import Ints, stable_order, sums_by
 from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
 # Where the least time lies: of each module or range around the launches, and of each part of a layer.
@@ -88,7 +89,7 @@ def places_of(needs: Needs) -> Places:
     backward = np.array([token.is_backward for token in calls.tokens], np.bool_)[calls.token]
     label = (2 * parts.part + (backward & (parts.part > 0)))[calls.of_launch]
     columns = (_by_row(needs, each)[facts.every.rows] for each in (needs.took_ns, needs.least_ns, needs.unknown_ns))
-    sums = [np.bincount(label, each, 2 * len(parts.names)).astype(np.int64) for each in (np.ones(label.size), *columns)]
+    sums = [sums_by(label, each, 2 * len(parts.names)) for each in (np.ones(label.size), *columns)]
     made = [LayerPart(_part(parts.names[code // 2], bool(code % 2)), *(int(each[code]) for each in sums))
             for code in np.flatnonzero(sums[1]).tolist()]
     order = {name: at for at, name in enumerate(ORDER)}
@@ -121,7 +122,7 @@ def _ranges(needs: Needs) -> tuple[str, list[Range]]:
     takes, least, unknown = (_by_row(needs, each)[owned.rows] for each in (needs.took_ns, needs.least_ns, needs.unknown_ns))
     is_inside = (takes > 0).astype(np.int64)
     below = sum_below(tree, takes)
-    kept = np.sort(np.argsort(-below, kind="stable")[:MOST_RANGES])
+    kept = np.sort(stable_order(-below)[:MOST_RANGES])
     kept = kept[below[kept] > 0]
     number = np.full(tree.name.size + 1, -1, np.int64)      # of the kept range that each node lies in; the last: outside of any
     number[kept] = np.arange(kept.size)
@@ -129,7 +130,7 @@ def _ranges(needs: Needs) -> tuple[str, list[Range]]:
         if number[node] < 0 and tree.parent[node] >= 0:
             number[node] = number[tree.parent[node]]
     own = number[tree.leaf]
-    own_takes, own_least = (np.bincount(own + 1, each, kept.size + 1).astype(np.int64) for each in (takes, least))
+    own_takes, own_least = (sums_by(own + 1, each, kept.size + 1) for each in (takes, least))
     counts, least_below, unknown_below = (sum_below(tree, each) for each in (is_inside, least, unknown))
     names = [readable(frame.names[int(tree.name[node])]).removeprefix(MODULE)[:NAME_CHARS] for node in kept.tolist()]
     out: list[Range] = []

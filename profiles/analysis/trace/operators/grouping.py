@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import gpus
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.sentences import share_pct
 from profiles.analysis.trace.operators.matmuls import Problem, kind_of, problem_of
 from profiles.analysis.trace.operators.tensor_cores import alignment_of, on_tensor_cores
 from profiles.analysis.trace.operators.tree import canonical, readable
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryColumn
 
@@ -66,7 +66,7 @@ class OwnedWork:
         return uses
 
     @cached_property
-    def unaligned(self) -> npt.NDArray[np.bool_]:
+    def unaligned(self) -> Bools:
         """Return whether the kernel's name says that it loads fewer than 16 bytes at once."""
         codes, index = np.unique(self.kernel, return_inverse=True)
         by_code = np.array([alignment_of(self.frame.names[code]) is not None for code in codes.tolist()], np.bool_)
@@ -110,7 +110,7 @@ class Groups:
         self.keys = np.stack([key[rows[first]] for key in keys], 1)
         self.ns = sum_by(self.index, owned.ns[rows], len(self.keys))
         self.launches = np.bincount(self.index, minlength=len(self.keys))
-        self.order = np.argsort(-self.ns, kind="stable")
+        self.order = stable_order(-self.ns)
 
     def of(self, use: int) -> Ints:
         """Return the time of each group's rows of one use."""
@@ -137,7 +137,7 @@ class Groups:
 
 def _last(index: Ints, value: Ints, size: int) -> Ints:
     """Of each group the position of its greatest value."""
-    order = np.argsort(value, kind="stable")
+    order = stable_order(value)
     out = np.zeros(size, np.int64)
     out[index[order]] = order               # the last of equal positions is written last
     return out

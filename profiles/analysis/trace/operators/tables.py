@@ -6,9 +6,7 @@ The GPU time of each of them sums to that of all GPU work of the trace.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from profiles.analysis.core.frame import Ints
 from profiles.analysis.core.sentences import plural, share_pct
 from profiles.analysis.trace.operators.grouping import (
     ROWS,
@@ -25,6 +23,7 @@ from profiles.analysis.trace.operators.grouping import (
 from profiles.analysis.trace.operators.tensor_cores import peak_of
 from profiles.analysis.trace.operators.tree import Tree, readable
 from profiles.base.words import dims_text
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
@@ -116,13 +115,13 @@ def _rate(owned: OwnedWork, at: int, per_call_ns: float | None) -> tuple[str | N
     return problem.text or None, flop_s, share_pct(flop_s, peak) if flop_s and peak else None
 
 
-def module_table(owned: OwnedWork, tree: Tree, what: str, backward: npt.NDArray[np.bool_]) -> SummaryTable:
+def module_table(owned: OwnedWork, tree: Tree, what: str, backward: Bools) -> SummaryTable:
     """Return one row per module (or range) with the GPU time below it.
 
     Forward and backward.
     """
     split = {name: sum_below(tree, np.where(mask, owned.ns, 0)) for name, mask in (("f", ~backward), ("b", backward))}
-    order = np.argsort(-tree.total_ns, kind="stable")[:ROWS]
+    order = stable_order(-tree.total_ns)[:ROWS]
     columns = summary_columns(f"{'Module' if what == 'module' else 'Range'}: text | Within: text | GPU time: ns | Share: pct | "
                               "Forward and rest: ns | Backward: ns | Its own: ns | Launches: count")
     rows: list[list[Cell]] = []

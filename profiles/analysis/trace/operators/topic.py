@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import gpus_of, mean_covered_ns
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import capital, pct_text, plural, share_pct, time_text
@@ -32,6 +31,7 @@ from profiles.analysis.trace.operators.grouping import (
 from profiles.analysis.trace.operators.tables import module_table, operator_table, shape_table, stack_table
 from profiles.analysis.trace.operators.tensor_cores import REASONS, alignment_of, least_ns, type_of, unaligned_dimensions, why_not
 from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, canonical, forward_of, nearest, readable, tree_of
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
 
@@ -221,7 +221,7 @@ def self_time_table(owned: OwnedWork) -> SummaryTable | None:
     at = np.array([place.get(int(code), -1) for code in owned.owner_name.tolist()], np.int64)
     np.add.at(gpu_ns, at[at >= 0], owned.ns[at >= 0])
     whole = int(self_ns.sum())
-    order = np.argsort(-self_ns, kind="stable")
+    order = stable_order(-self_ns)
     cells: list[list[Cell]] = [
         [clip_name(readable(frame.names[int(codes[i])]), TEXT_CHARS), int(calls[i]), int(self_ns[i]),
          share_pct(int(self_ns[i]), whole),
@@ -275,7 +275,7 @@ def operators_result(frame: Frame) -> Result:
                   [*advice(owned, missed), *convolution_findings(owned, convolutions)])
 
 
-def module_tree(owned: OwnedWork) -> tuple[Tree | None, str, npt.NDArray[np.bool_]]:
+def module_tree(owned: OwnedWork) -> tuple[Tree | None, str, Bools]:
     """Return (tree, what its nodes are, which rows are backward work).
 
     A gradient belongs to the module whose forward operator it is of. Where no module is recorded, ranges (record_function, NVTX)
@@ -303,7 +303,7 @@ def bars(owned: OwnedWork, most: int = 12) -> list[dict[str, Any]]:
     codes, index = np.unique(owned.owner_name, return_inverse=True)
     split = np.zeros((codes.size, len(USES)), np.int64)
     np.add.at(split, (index, owned.use), owned.ns)
-    order = np.argsort(-split.sum(1), kind="stable")[:most]
+    order = stable_order(-split.sum(1))[:most]
     names = [clip_name(readable(owned.frame.names[code]), 200) if code >= 0 else "" for code in codes.tolist()]
     return [{"name": names[at], "total_ns": int(split[at].sum()),
              **{f"{name or 'other'}_ns": int(split[at, use]) for use, name in enumerate(USES)}} for at in order.tolist()]
@@ -317,7 +317,7 @@ def tree_boxes(frame: Frame, tree: Tree, total_ns: int) -> list[dict[str, Any]]:
     least = max(1, int(DRAWN_SHARE * total_ns))
     kept = np.flatnonzero(tree.total_ns >= least)
     if kept.size > DRAWN_NODES:
-        kept = np.sort(kept[np.argsort(-tree.total_ns[kept], kind="stable")[:DRAWN_NODES]])
+        kept = np.sort(kept[stable_order(-tree.total_ns[kept])[:DRAWN_NODES]])
     place = {int(node): at for at, node in enumerate(kept.tolist())}
     return [{"name": clip_name(readable(frame.names[int(tree.name[node])]), 200) if tree.name[node] >= 0 else "",
              "parent": place.get(int(tree.parent[node]), -1), "total_ns": int(tree.total_ns[node]),

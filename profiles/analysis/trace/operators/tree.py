@@ -9,13 +9,12 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.columns import rows_by_value
 from profiles.analysis.core.frame import Frame
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.trace import Category
 
-Ints = npt.NDArray[np.int64]
 NONE = -1
 STEP = "ProfilerStep"
 _DIFFERING = re.compile(r" (object )?at 0x[0-9a-fA-F]+|, (seq|op_id) = \d+")      # the latter of torch.autograd.profiler.emit_nvtx
@@ -57,7 +56,7 @@ def ancestors(frame: Frame, rows: Ints) -> Ints:
     return np.flatnonzero(mask)
 
 
-def nearest(frame: Frame, rows: Ints, wanted: npt.NDArray[np.bool_]) -> Ints:
+def nearest(frame: Frame, rows: Ints, wanted: Bools) -> Ints:
     """Return, for each of `rows`, the innermost of `wanted` that is it or contains it, else -1."""
     current = np.asarray(rows, np.int64).copy()
     left = np.flatnonzero(current >= 0)
@@ -68,7 +67,7 @@ def nearest(frame: Frame, rows: Ints, wanted: npt.NDArray[np.bool_]) -> Ints:
     return current
 
 
-def tree_of(frame: Frame, leaves: Ints, ns: Ints, wanted: npt.NDArray[np.bool_]) -> Tree:
+def tree_of(frame: Frame, leaves: Ints, ns: Ints, wanted: Bools) -> Tree:
     """The tree of the `wanted` slices around `leaves` (-1: none), each of which carries `ns`."""
     at = nearest(frame, leaves, wanted)
     around = ancestors(frame, at)
@@ -126,7 +125,7 @@ def _nodes(over: Ints, depth: Ints, names: Ints, most: int) -> tuple[Ints, Ints,
     node = np.full(over.size, NONE, np.int64)
     parts: list[tuple[Ints, Ints, Ints]] = []
     made = 0
-    order = np.argsort(depth, kind="stable")
+    order = stable_order(depth)
     ends = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
     for level in range(ends.size - 1):
         rows = order[ends[level]:ends[level + 1]]
@@ -160,7 +159,7 @@ def forward_of(frame: Frame) -> Ints:
     starts = np.flatnonzero(~is_end & (rows >= 0))
     if not starts.size:
         return out
-    starts = starts[np.argsort(flow[starts], kind="stable")]
+    starts = starts[stable_order(flow[starts])]
     ends = np.flatnonzero(is_end & (rows >= 0))
     at = np.minimum(np.searchsorted(flow[starts], flow[ends]), starts.size - 1)
     same = flow[starts[at]] == flow[ends]

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.digest import Digest, digest_of
 from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text
 from profiles.analysis.trace.plausibility.launches import find_launches_without_work, find_work_before_call
+from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import KERNELS, Doubt, Trace
 
@@ -23,7 +23,6 @@ MOST_NAMES = 50                         # kernels that a doubt lists
 _TOLERANCE_NS = 1_000                   # times of older files are rounded to microseconds
 _MOST_PROGRAMMATIC = 2                  # kernels that may run within another one by programmatic launch
 
-Array = npt.NDArray[np.int64]
 _SAME = ("start_ns", "dur_ns", "name", "correlation")
 
 
@@ -66,12 +65,12 @@ def find_duplicates(digest: Digest, trace: Trace) -> Doubt | None:
                  names=_names(digest, again[np.isin(digest.work["category"][again], [int(kind) for kind in KERNELS])]))
 
 
-def _kernels(digest: Digest) -> Array:
+def _kernels(digest: Digest) -> Ints:
     work = digest.work
     return np.flatnonzero(np.isin(work["category"], [int(kind) for kind in KERNELS]) & ~work["instant"] & (work["dur_ns"] > 0))
 
 
-def _repeated(digest: Digest, rows: Array) -> npt.NDArray[np.bool_]:
+def _repeated(digest: Digest, rows: Ints) -> Bools:
     """For each of `rows`, which are in order of start, whether the very same is there before it."""
     out = np.zeros(rows.size, np.bool_)
     start = digest.work["start_ns"][rows]
@@ -88,7 +87,7 @@ def _repeated(digest: Digest, rows: Array) -> npt.NDArray[np.bool_]:
     return out
 
 
-def _covering(track: Array, start: Array, end: Array) -> Array:
+def _covering(track: Ints, start: Ints, end: Ints) -> Ints:
     """Of kernels by stream and start: the earlier one of the stream that ends last, -1 where there is none."""
     out = np.full(track.size, -1, np.int64)
     if not track.size:
@@ -102,7 +101,7 @@ def _covering(track: Array, start: Array, end: Array) -> Array:
     return out
 
 
-def _called(digest: Digest, rows: Array, part: str) -> npt.NDArray[np.bool_]:
+def _called(digest: Digest, rows: Ints, part: str) -> Bools:
     """For each of `rows` whether the name of its launch call contains `part`."""
     code = digest.call_name[rows]
     used, place = np.unique(code, return_inverse=True)
@@ -110,11 +109,11 @@ def _called(digest: Digest, rows: Array, part: str) -> npt.NDArray[np.bool_]:
     return fits[place] if rows.size else np.empty(0, np.bool_)
 
 
-def _names(digest: Digest, rows: Array) -> list[str]:
+def _names(digest: Digest, rows: Ints) -> list[str]:
     """Return the names of kernels, the most time first."""
     used, place = np.unique(digest.work["name"][rows], return_inverse=True)
     time = np.bincount(place, weights=digest.work["dur_ns"][rows], minlength=used.size)
-    return [digest.names[used[at]] for at in np.argsort(-time, kind="stable")[:MOST_NAMES].tolist() if used[at] >= 0]
+    return [digest.names[used[at]] for at in stable_order(-time)[:MOST_NAMES].tolist() if used[at] >= 0]
 
 
 # What findings rest on (`withhold.RESTS`), and doubts affect.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core.columns import match
 from profiles.analysis.core.digest import Digest
 from profiles.analysis.core.frame import Frame
+from profiles.ingest.arrays import Bools, Ints
 from profiles.ingest.trace import KERNELS, Category, Doubt, Trace
 from profiles.ingest.windows import MISSING
 
@@ -22,8 +22,6 @@ CLOCK_NS = 1_000                        # times of older files are whole microse
 _AT_END_NS = 1_000_000                  # how long the host's records may go on behind the GPU's, where the recording was cut
 _FIELDS = ("correlation", "start_ns", "end_ns", "track", "name")
 
-Array = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 def find_launches_without_work(digest: Digest, trace: Trace) -> Doubt | None:
@@ -69,7 +67,7 @@ def count_launch_calls(frame: Frame) -> int:
     return int(frame.rows_by_name(lambda name: bool(LAUNCH_CALL.match(name) or GRAPH_CALL.match(name)), Category.RUNTIME).size)
 
 
-def _launch_calls(digest: Digest) -> dict[str, Array]:
+def _launch_calls(digest: Digest) -> dict[str, Ints]:
     """Launch calls outside of captures, in order of time."""
     names = digest.names
     kernels, graphs, begins, ends = (np.array([*(bool(pattern.match(name)) for name in names), False], np.bool_)
@@ -85,13 +83,13 @@ def _launch_calls(digest: Digest) -> dict[str, Array]:
     return {field: values[~captured] for field, values in calls.items()}
 
 
-def _are(digest: Digest, codes: Array, pattern: re.Pattern[str]) -> Mask:
+def _are(digest: Digest, codes: Ints, pattern: re.Pattern[str]) -> Bools:
     """For each code of a name whether the name begins so."""
     used, place = np.unique(codes, return_inverse=True)
     return np.array([name >= 0 and bool(pattern.match(digest.names[name])) for name in used.tolist()] or [False], np.bool_)[place]
 
 
-def _in_captures(time: Array, begin_ns: Array, end_ns: Array) -> Mask:
+def _in_captures(time: Ints, begin_ns: Ints, end_ns: Ints) -> Bools:
     """For each time whether a capture is open: more have begun than ended. One that began before the recording has an end alone.
 
     Captures hold for all threads: autograd's own threads launch into the one that captures.
@@ -101,7 +99,7 @@ def _in_captures(time: Array, begin_ns: Array, end_ns: Array) -> Mask:
     return np.asarray(opened > np.searchsorted(end_ns, time, side="right"), np.bool_)
 
 
-def _nested_in_known(calls: dict[str, Array], has_work: Mask) -> Mask:
+def _nested_in_known(calls: dict[str, Ints], has_work: Bools) -> Bools:
     """Calls of the driver that a runtime call makes (or the other way round): the work has the id of one of the two."""
     order = np.lexsort((calls["start_ns"], calls["track"]))
     track, start, end = (calls[field][order] for field in ("track", "start_ns", "end_ns"))
@@ -114,13 +112,13 @@ def _nested_in_known(calls: dict[str, Array], has_work: Mask) -> Mask:
     return out
 
 
-def _runs(values: Array) -> tuple[list[int], list[int]]:
+def _runs(values: Ints) -> tuple[list[int], list[int]]:
     """Return where runs of one value begin and end."""
     first = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1]))[:values.size])
     return first.tolist(), np.append(first, values.size)[1:].tolist()
 
 
-def _not_run_yet(digest: Digest, start: Array, has_work: Mask) -> Mask:
+def _not_run_yet(digest: Digest, start: Ints, has_work: Bools) -> Bools:
     """Calls at the end of a recording that stopped while the GPU was busy: their work would begin behind it."""
     if not has_work.any():
         return np.zeros(start.size, np.bool_)
@@ -128,5 +126,5 @@ def _not_run_yet(digest: Digest, start: Array, has_work: Mask) -> Mask:
     last_end_ns, longest_ns = int(end_ns.max()), int(digest.work["dur_ns"].max())
     if digest.wall[1] - last_end_ns > max(_AT_END_NS, longest_ns):
         return np.zeros(start.size, np.bool_)
-    at_end: Mask = (start > start[has_work].max()) & (start < last_end_ns)
+    at_end: Bools = (start > start[has_work].max()) & (start < last_end_ns)
     return at_end

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Array, Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import pct_text, time_text
+from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import operator_of, short_name
 from profiles.ingest.trace import Cell, SummaryTable, summary_columns
@@ -160,7 +161,7 @@ def _kernel_times(start: Ints, end: Ints, name: Ints, alone: Array) -> list[Kern
     total, longest = np.zeros(codes.size, np.int64), np.zeros(codes.size, np.int64)
     np.add.at(total, index, end - start)
     np.maximum.at(longest, index, end - start)
-    order = np.argsort(-total, kind="stable")[:MOST_KERNELS]
+    order = stable_order(-total)[:MOST_KERNELS]
     return [KernelTime(int(codes[i]), int(count[i]), int(total[i]), int(longest[i]), int(dense[i])) for i in order.tolist()]
 
 

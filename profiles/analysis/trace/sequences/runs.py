@@ -25,12 +25,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import gpus
-from profiles.analysis.core.frame import Array, Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.launching.graphs import in_graph
 from profiles.analysis.trace.launching.order import order_of
+from profiles.ingest.arrays import Array, Bools, Floats, Ints, Rows, stable_order
 
 # ---- how large what kernels hand to each other is ----
 # From the shapes and types of the operators that launched them.
@@ -174,7 +174,7 @@ def candidates(frame: Frame) -> list[Candidate]:
     graph = _graph_rows(frame, cut.rows)[cut.first]
     groups = _signatures(cut)
     candidates = []
-    order = np.argsort(groups, kind="stable")
+    order = stable_order(groups)
     for members in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
         one = int(members[0])
         span = slice(int(cut.first[one]), int(last[one]) + 1)
@@ -190,7 +190,7 @@ def candidates(frame: Frame) -> list[Candidate]:
 
 def _cut_runs(frame: Frame) -> _Cut:
     order = order_of(frame)
-    rows = np.argsort(order.track, kind="stable")
+    rows = stable_order(order.track)
     code, start, end, track = order.name[rows], order.start_ns[rows], order.end_ns[rows], order.track[rows]
     used, place = np.unique(code, return_inverse=True)
     parts = np.array([int(part_of(frame.names[each])) for each in used.tolist()] or [0], np.int8)[place]
@@ -263,7 +263,7 @@ def _inner(values: Ints, cut: _Cut) -> Ints:
     return _sums(np.r_[values, 0], cut.first, cut.length - 1)
 
 
-def _dram_bytes_s(frame: Frame, rows: Rows) -> npt.NDArray[np.float64]:
+def _dram_bytes_s(frame: Frame, rows: Rows) -> Floats:
     """The maker's DRAM bandwidth of each kernel's GPU, 0 where the GPU is not in the table."""
     rates = {device.index: known.dram_bytes_s for device in frame.devices if (known := gpus.lookup(device.name))}
     device = frame["device"][rows]
@@ -273,7 +273,7 @@ def _dram_bytes_s(frame: Frame, rows: Rows) -> npt.NDArray[np.float64]:
     return bandwidths
 
 
-def _graph_rows(frame: Frame, rows: Rows) -> npt.NDArray[np.bool_]:
+def _graph_rows(frame: Frame, rows: Rows) -> Bools:
     order = order_of(frame)
     owned = np.zeros(frame.rows, np.bool_)
     owned[order.rows[in_graph(order)]] = True

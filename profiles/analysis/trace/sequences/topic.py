@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, si_text, time_text, times_text
 from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.sequences.runs import Candidate, candidates
+from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import Category, SummaryTable, summary_columns
 
@@ -43,7 +44,7 @@ def patterns(frame: Frame, least: int = 2) -> list[Pattern]:
     rows, owner = rows[owner >= 0], owner[owner >= 0]
     if not rows.size:
         return []
-    by_owner = np.argsort(owner, kind="stable")                           # within an operator by start
+    by_owner = stable_order(owner)                           # within an operator by start
     rows, owner = rows[by_owner], owner[by_owner]
     owners, first, count = np.unique(owner, return_index=True, return_counts=True)
     with np.errstate(over="ignore"):
@@ -60,7 +61,7 @@ def patterns(frame: Frame, least: int = 2) -> list[Pattern]:
     host = np.bincount(groups, weights=frame["dur_ns"][owners])
     some = np.unique(groups, return_index=True)[1]
     good = np.flatnonzero((times >= least) & (count[some] > 1))
-    good = good[np.argsort(-gpu[good], kind="stable")][:MOST]
+    good = good[stable_order(-gpu[good])][:MOST]
     return [Pattern(int(frame["name"][owners[at]]), tuple(order.name[rows[first[at]:first[at] + min(count[at], SHOWN)]].tolist()),
                     int(count[at]), int(times[group]), int(gpu[group]), int(span[group]), int(host[group]), int(owners[at]))
             for group, at in zip(good.tolist(), some[good].tolist(), strict=True)]

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.time.idle import Idle, busiest
 from profiles.analysis.trace.time.tiling import Tiling, tiling
+from profiles.ingest.arrays import Ints, Rows, stable_order, sums_by
 
 NOTHING = ""                # no slice at all: code that the profiler did not see
 MOST_NAMES = 8              # of each cause; the rest is one row
@@ -73,16 +74,16 @@ def _by_name(frame: Frame, tiles: Tiling, track: int) -> dict[tuple[int, int], t
     above = _places(frame, rows, frame.parent[rows])
     own = inside.copy()
     for label in range(len(tiles.labels)):
-        own[label] -= np.bincount(above[above >= 0], inside[label][above >= 0], rows.size).astype(np.int64)
+        own[label] -= sums_by(above[above >= 0], inside[label][above >= 0], rows.size)
     code = frame["name"][rows] + 1
     out: dict[tuple[int, int], tuple[int, int]] = {}
     total = tiles.sums()
     for label, name in enumerate(tiles.labels):
         mine = np.flatnonzero(own[label] > 0)
-        ns = np.bincount(code[mine], own[label][mine]).astype(np.int64)
+        ns = sums_by(code[mine], own[label][mine])
         count = np.bincount(code[mine])
         order = np.flatnonzero(ns)
-        order = order[np.argsort(-ns[order], kind="stable")]
+        order = order[stable_order(-ns[order])]
         for i in order[:MOST_OF_THREAD].tolist():
             out[label, i - 1] = int(ns[i]), int(count[i])
         if order.size > MOST_OF_THREAD:
@@ -117,7 +118,7 @@ def innermost(frame: Frame, track: int, start_ns: int, end_ns: int) -> tuple[int
         return -1, 0
     inside: Ints = np.minimum(frame.end_ns[rows], end_ns) - np.maximum(frame["start_ns"][rows], start_ns)
     above = _places(frame, rows, frame.parent[rows])
-    own = inside - np.bincount(above[above >= 0], inside[above >= 0], rows.size).astype(np.int64)
+    own = inside - sums_by(above[above >= 0], inside[above >= 0], rows.size)
     best = int(np.argmax(own))
     return int(rows[best]), int(own[best])
 

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.core.sentences import pct_of
 from profiles.analysis.trace.time.idle import CAUSES, Idle
 from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS, regimes
 from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, in_turn, tiling
+from profiles.ingest.arrays import Floats, Rows
 from profiles.ingest.trace import Category
 
 CLASSES = ("compute", "memory", "overhead", "unknown")
@@ -91,7 +92,7 @@ def kernel_times(frame: Frame, devices: Sequence[tuple[Kernels, Intervals]]) -> 
 
     `devices`: with each GPU's kernels the windows that count.
     """
-    groups: dict[tuple[int, int], npt.NDArray[np.float64]] = {}
+    groups: dict[tuple[int, int], Floats] = {}
     for kernels, windows in devices:
         dur = frame["dur_ns"][kernels.rows]
         key = frame["name"][kernels.rows].astype(np.int64) << 2 | kernels.regime

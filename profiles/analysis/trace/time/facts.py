@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.time.activity import Activity, activity
 from profiles.analysis.trace.time.classes import PARTS, Kernels, KernelTime, Verdict, kernel_times, kernels_of, parts_of, verdict
@@ -18,6 +18,7 @@ from profiles.analysis.trace.time.ranges import RangeTime, range_times
 from profiles.analysis.trace.time.steps import KernelSteps, Span, Steps, StepVerdict, kernel_steps, steps_of
 from profiles.analysis.trace.time.steps import judge_steps as counted
 from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, devices
+from profiles.ingest.arrays import Ints
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import Intervals, select
 from profiles.analysis.core.nesting import SYNC_CALLS, SYNC_WORDS
 from profiles.analysis.trace.time.tiling import DeviceWork, in_turn
+from profiles.ingest.arrays import Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 
 MOST_THREADS = 256              # that are looked into: what the others launched late is the host's
@@ -70,7 +71,7 @@ def host_rows(frame: Frame) -> HostRows:
 def busiest(threads: Ints) -> list[int]:
     """The threads that end the most gaps: no program launches from more than these."""
     numbers, count = np.unique(threads, return_counts=True)
-    return sorted(numbers[np.argsort(-count, kind="stable")[:MOST_THREADS]].tolist())
+    return sorted(numbers[stable_order(-count)[:MOST_THREADS]].tolist())
 
 
 def is_wait(name: str) -> bool:

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core import gpus
-from profiles.analysis.core.frame import ASKED_CHARS, Frame, Rows
+from profiles.analysis.core.frame import ASKED_CHARS, Frame
+from profiles.ingest.arrays import Bools, Rows, stable_order
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import words_for_search
 
@@ -103,7 +104,7 @@ def regimes(frame: Frame, rows: Rows, gpu_name: str) -> npt.NDArray[np.int8]:
     number = {regime: i for i, regime in enumerate(REGIMES)}
     names = [frame.names[code] if code >= 0 else "" for code in distinct.tolist()]
     if len(names) > MOST_NAMES:
-        for i in np.argsort(-np.bincount(at, frame["dur_ns"][rows]), kind="stable")[MOST_NAMES:].tolist():
+        for i in stable_order(-np.bincount(at, frame["dur_ns"][rows]))[MOST_NAMES:].tolist():
             names[i] = ""
     kinds = [kind_of(name) for name in names]
     out = np.array([number[regime] for _, regime in kinds], np.int8)[at]
@@ -112,7 +113,7 @@ def regimes(frame: Frame, rows: Rows, gpu_name: str) -> npt.NDArray[np.int8]:
 
 
 def _by_shapes(frame: Frame, rows: Rows, gpu_name: str, out: npt.NDArray[np.int8],
-               products: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
+               products: Bools) -> npt.NDArray[np.int8]:
     operator = frame.operator[rows]
     asked = np.flatnonzero(products & (operator >= 0))
     first, at = frame.number_calls(operator[asked])

@@ -14,10 +14,11 @@ import numpy as np
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.columns import rows_by_value
-from profiles.analysis.core.frame import Frame, Ints
+from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.time.idle import DATA, Idle
 from profiles.analysis.trace.time.ranges import hosts_of
 from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, in_turn, tiling
+from profiles.ingest.arrays import Ints
 from profiles.ingest.trace import Category
 
 # What a slice's name says of its phase; the first pattern that fits.

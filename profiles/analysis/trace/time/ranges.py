@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiles.analysis.core.frame import Frame, Ints, Rows
+from profiles.analysis.core.frame import Frame
+from profiles.ingest.arrays import Ints, Rows, stable_order, sums_by
 from profiles.ingest.trace import Category
 
 AUTOGRAD = "autograd::engine::"      # what only threads of backward passes are in
@@ -75,7 +76,7 @@ def range_times(frame: Frame) -> list[RangeTime]:
             outer = _range_at(frame, above, began[mine])
             hit &= ~((outer >= 0) & (frame["name"][outer] == code))
         mine, row, code = mine[hit], row[hit], code[hit]
-        total["gpu"] += np.bincount(code + 1, frame["dur_ns"][work[mine]], len(frame.names) + 1).astype(np.int64)
+        total["gpu"] += sums_by(code + 1, frame["dur_ns"][work[mine]], len(frame.names) + 1)
         total["launches"] += np.bincount(code + 1, minlength=len(frame.names) + 1)
         total["projected"] += _projected_ns(frame, row, work[mine])
     return _sum_ranges(frame, rows, total)
@@ -84,9 +85,9 @@ def range_times(frame: Frame) -> list[RangeTime]:
 def _lanes(frame: Frame, rows: Rows) -> list[tuple[Rows, int, list[Rows]]]:
     """Ranges of one track and depth, which never overlap; and the lanes above that share a name with them."""
     key = frame["track"][rows].astype(np.int64) << 16 | frame["depth"][rows].astype(np.int64)
-    order = np.argsort(key, kind="stable")
+    order = stable_order(key)
     lanes, first, count = np.unique(key[order], return_index=True, return_counts=True)
-    chosen = np.sort(np.argsort(-count, kind="stable")[:MOST_LANES])
+    chosen = np.sort(stable_order(-count)[:MOST_LANES])
     out: list[tuple[Rows, int, list[Rows]]] = []
     names: list[set[int]] = []
     for i in chosen.tolist():
@@ -109,7 +110,7 @@ def _projected_ns(frame: Frame, row: Ints, work: Rows) -> Ints:
     """By name: from the first start to the last end of what each range launched, summed."""
     out = np.zeros(len(frame.names) + 1, np.int64)
     if row.size:
-        order = np.argsort(row, kind="stable")
+        order = stable_order(row)
         row, work = row[order], work[order]
         begins = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
         spans = np.maximum.reduceat(frame.end_ns[work], begins) - np.minimum.reduceat(frame["start_ns"][work], begins)
@@ -120,11 +121,11 @@ def _projected_ns(frame: Frame, row: Ints, work: Rows) -> Ints:
 def _sum_ranges(frame: Frame, rows: Rows, total: dict[str, Ints]) -> list[RangeTime]:
     """The names with the most GPU time, and the others as one."""
     code, dur = frame["name"][rows] + 1, frame["dur_ns"][rows]
-    ranges, host = np.bincount(code), np.bincount(code, dur).astype(np.int64)
+    ranges, host = np.bincount(code), sums_by(code, dur)
     names = np.flatnonzero(ranges)
     names = names[np.lexsort((names, -host[names], -total["gpu"][names]))]
     longest = np.zeros(ranges.size, np.intp)
-    order = np.argsort(dur, kind="stable")
+    order = stable_order(dur)
     longest[code[order]] = rows[order]                          # the last, so the longest, stays
     gpu, projected, launches = total["gpu"], total["projected"], total["launches"]
     times = [RangeTime(frame.names[i - 1] if i else "", int(ranges[i]), int(host[i]), int(gpu[i]), int(projected[i]),

@@ -18,6 +18,7 @@ from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS, kind_of
 from profiles.analysis.trace.time.phases import LABELS
 from profiles.analysis.trace.time.steps import COMPILED_PCT, SLOWER
 from profiles.analysis.trace.time.tiling import PARTS as WORK
+from profiles.ingest.arrays import stable_order
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import SummaryColumn, SummaryTable, summary_columns
 
@@ -166,7 +167,7 @@ def gap_table(facts: TimeFacts) -> SummaryTable:
         edges = each.tiles.of("edges")
         lengths = each.idle.gaps.end_ns - each.idle.gaps.start_ns
         lengths = np.where(np.isin(each.idle.gaps.start_ns, edges.start_ns), 0, lengths)
-        longest = np.argsort(-lengths, kind="stable")[:MOST_GAPS]
+        longest = stable_order(-lengths)[:MOST_GAPS]
         parts = each.tiles.within(each.idle.gaps.start_ns[longest], each.idle.gaps.end_ns[longest])
         causes = [list(PARTS)[at] for at in np.argmax(parts, axis=0).tolist()]
         gaps += zip(lengths[longest].tolist(), [each] * longest.size, longest.tolist(), causes, strict=True)

@@ -22,9 +22,10 @@ import numpy as np
 from profiles.analysis.core import intervals
 from profiles.analysis.core.columns import NONE
 from profiles.analysis.core.digest import STEP
-from profiles.analysis.core.frame import ASKED_CHARS, Frame, Ints, Rows
+from profiles.analysis.core.frame import ASKED_CHARS, Frame
 from profiles.analysis.trace.time.phases import phase_of
 from profiles.analysis.trace.time.tiling import DeviceWork
+from profiles.ingest.arrays import Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 
 MOST_STEPS = 10_000
@@ -112,7 +113,7 @@ def _repeating(frame: Frame) -> Rows | None:
     best: tuple[bool, float, Rows] | None = None
     counts, texts = np.bincount(stem), list(number)
     likely = np.flatnonzero((counts >= FEWEST) & (counts <= MOST_STEPS))
-    longest = np.argsort(-np.bincount(stem, frame["dur_ns"][rows])[likely], kind="stable")[:MOST_STEMS]
+    longest = stable_order(-np.bincount(stem, frame["dur_ns"][rows])[likely])[:MOST_STEMS]
     for code in likely[longest].tolist():
         text = texts[code]
         mine = rows[stem == code]
@@ -206,7 +207,7 @@ def period_of(names: Ints) -> int:
         agree += np.fft.irfft(spectrum * np.conj(spectrum), size)[:agree.size]
     agree /= len(signs) * (n - np.arange(agree.size))
     agree[:LEAST_KERNELS] = -1
-    likely = np.argsort(-agree, kind="stable")[:64]
+    likely = stable_order(-agree)[:64]
     exact = {int(lag): float(np.mean(names[lag:] == names[:-lag])) for lag in likely if lag >= LEAST_KERNELS}
     best = max(exact.values(), default=0.0)
     chance = float(np.sum((np.bincount(code) / n) ** 2))
@@ -278,7 +279,7 @@ def _steps_at(spans: Sequence[Span], moments: Ints, rank: np.ndarray[tuple[int],
     for own in dict.fromkeys(span.rank for span in spans):
         numbers = np.array([at for at, span in enumerate(spans) if span.rank == own], np.int64)
         start, end = (np.array([getattr(spans[at], name) for at in numbers.tolist()], np.int64) for name in ("start_ns", "end_ns"))
-        order = np.argsort(start, kind="stable")
+        order = stable_order(start)
         numbers, start, end = numbers[order], start[order], end[order]
         mine = np.flatnonzero(rank == own) if own else np.arange(moments.size)
         at = np.searchsorted(start, moments[mine], side="right") - 1

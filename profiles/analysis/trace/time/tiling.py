@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame, Ints, Rows
-from profiles.analysis.core.intervals import Int64, Intervals
+from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.intervals import Intervals
+from profiles.ingest.arrays import Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING32
 
@@ -21,26 +21,26 @@ class Tiling:
     """Pieces in order of time. `label` numbers them; what no piece covers has no label."""
 
     labels: Sequence[str]
-    start_ns: Int64
-    end_ns: Int64
-    label: npt.NDArray[np.int64]
+    start_ns: Ints
+    end_ns: Ints
+    label: Ints
 
     @cached_property
-    def _before(self) -> Int64:
+    def _before(self) -> Ints:
         """Of every label the ns before each piece: (labels, pieces + 1)."""
         out = np.zeros((len(self.labels), self.start_ns.size + 1), np.int64)
         out[self.label, np.arange(1, self.start_ns.size + 1)] = self.end_ns - self.start_ns
         return np.cumsum(out, axis=1)
 
-    def _before_some(self, began: Int64) -> Int64:
+    def _before_some(self, began: Ints) -> Ints:
         """The same for a few numbers of pieces: (labels, numbers)."""
         cuts, at = np.unique(began, return_inverse=True)
         span = np.searchsorted(cuts, np.arange(self.start_ns.size), side="right")        # the first cut after each piece
         sums = np.bincount(self.label * (cuts.size + 1) + span, self.end_ns - self.start_ns, len(self.labels) * (cuts.size + 1))
-        out: Int64 = np.cumsum(sums.reshape(len(self.labels), -1), axis=1)[:, :-1][:, at].astype(np.int64)
+        out: Ints = np.cumsum(sums.reshape(len(self.labels), -1), axis=1)[:, :-1][:, at].astype(np.int64)
         return out
 
-    def within(self, start_ns: Int64, end_ns: Int64) -> Int64:
+    def within(self, start_ns: Ints, end_ns: Ints) -> Ints:
         """Return the ns of every label within each window: (labels, windows)."""
         out = np.zeros((len(self.labels), start_ns.size), np.int64)
         if not self.start_ns.size:
@@ -50,9 +50,9 @@ class Tiling:
         out[:, touched] = (self._until(end_ns[touched], last[touched]) - self._until(start_ns[touched], first[touched]))
         return out
 
-    def _until(self, time_ns: Int64, began: Int64) -> Int64:
+    def _until(self, time_ns: Ints, began: Ints) -> Ints:
         """Of every label the ns before each time, given how many pieces have begun by then."""
-        out: Int64 = self._before[:, began] if 4 * began.size > self.start_ns.size else self._before_some(began)
+        out: Ints = self._before[:, began] if 4 * began.size > self.start_ns.size else self._before_some(began)
         last = np.maximum(began - 1, 0)
         unused = np.where(began > 0, np.maximum(self.end_ns[last] - time_ns, 0), 0)     # of the piece that a time lies in
         out[self.label[last], np.arange(time_ns.size)] -= unused
@@ -69,7 +69,7 @@ class Tiling:
         mine = np.isin(self.label, [self.labels.index(name) for name in names])
         return intervals.union(self.start_ns[mine], self.end_ns[mine])
 
-    def across(self, other: Tiling) -> Int64:
+    def across(self, other: Tiling) -> Ints:
         """Return the ns that each label of this shares with each of the other.
 
         (labels of this, labels of the other).
@@ -85,7 +85,7 @@ class Tiling:
         np.add.at(out, (mine[both], theirs[both]), length[both])
         return out
 
-    def at(self, time_ns: Int64) -> Int64:
+    def at(self, time_ns: Ints) -> Ints:
         """The label at each time, -1 where there is none."""
         piece = np.searchsorted(self.start_ns, time_ns, side="right") - 1
         last = np.maximum(piece, 0)
@@ -99,7 +99,7 @@ def tiling(pieces: Mapping[str, Intervals]) -> Tiling:
     end = np.concatenate([each.end_ns for each in pieces.values()])
     label = np.repeat(np.arange(len(pieces)), [each.start_ns.size for each in pieces.values()])
     keep = np.flatnonzero(end > start)
-    order = keep[np.argsort(start[keep], kind="stable")]
+    order = keep[stable_order(start[keep])]
     return Tiling(tuple(pieces), start[order], end[order], label[order])
 
 

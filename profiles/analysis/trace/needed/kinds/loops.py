@@ -7,11 +7,10 @@ from itertools import pairwise
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
-from profiles.analysis.core.frame import Ints
 from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.needed.facts import Avoidable, Facts, between, element_bytes, sizes_of
+from profiles.ingest.arrays import Bools, Ints
 from profiles.ingest.trace import Category
 
 FEWEST_STEPS, FEWEST_HEADS, FEWEST_ELEMENTS = 8, 4, 32
@@ -110,7 +109,7 @@ def _rows(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
                             numbers={"rows": rounds, "launches": len(run)})
 
 
-def _repeats(items: Ints, fits: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int, int]]:
+def _repeats(items: Ints, fits: Bools) -> Iterator[tuple[int, int, int]]:
     """Yield where launches that fit repeat with a period from 2 to MOST_PERIOD, the period, and how often: FEWEST_ELEMENTS or more.
 
     One pass over the launches for each period, whatever they are: many alike cost no more than many different ones.

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from profiles.analysis.trace.needed.facts import Avoidable, Facts, between, sizes_of
+from profiles.ingest.arrays import Bools, Ints
 
 FEWEST = 8                          # pieces that make a loop
 MOST_APART = 40                     # launches between the products of a piece and of the next
@@ -46,7 +46,7 @@ def _is_pick(facts: Facts, position: int) -> bool:
     return any(name.rstrip("_") in _PICKS or name in _PICKS for name in facts.at(position).path[:4])
 
 
-def _runs(places: list[int], picked: npt.NDArray[np.int64], broken: npt.NDArray[np.int64]) -> Iterator[list[int]]:
+def _runs(places: list[int], picked: Ints, broken: Ints) -> Iterator[list[int]]:
     run = places[:1]
     for before, after in pairwise(places):
         if after - before <= MOST_APART and picked[after] - picked[before] and not broken[after] - broken[before]:
@@ -59,7 +59,7 @@ def _runs(places: list[int], picked: npt.NDArray[np.int64], broken: npt.NDArray[
         yield run
 
 
-def _edges(facts: Facts, sequence: list[int], run: list[int], picks: npt.NDArray[np.bool_]) -> tuple[int, int]:
+def _edges(facts: Facts, sequence: list[int], run: list[int], picks: Bools) -> tuple[int, int]:
     """Return the run with the launches of its first and last piece: as far as a piece reaches, to the last index of them."""
     reach = max(after - before for before, after in pairwise(run))
     first, last = run[0], run[-1]
