@@ -54,7 +54,8 @@ def mark_choices(tree: ast.Module) -> ast.Module:
         at = 1 if ast.get_docstring(function) is not None else 0
         where = function.body[at] if at < len(function.body) else function.body[-1]
         function.body[at:at] = [_marked(name, function.name, where) for name in parameters]
-    return ast.fix_missing_locations(MarkLiterals(CHOOSE).visit(tree))
+    marked: ast.Module = MarkLiterals(CHOOSE).visit(tree)
+    return ast.fix_missing_locations(marked)
 
 
 def _is_kernel(function: _Function) -> bool:

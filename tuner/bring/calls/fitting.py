@@ -27,74 +27,91 @@ def fit(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str] = (
     return None
 
 
-def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], as_meta: str, fixed: Sequence[int]
-              ) -> Iterator[tuple[str, list[int]]]:
-    """Yield formulas and their values at the points, simple ones first."""
-    def at(name: str) -> list[int]:
-        return [env.get(name, 0) for env, _ in points]
+class _Numbers:
+    """What a formula may read: sizes, blocks that were seen to vary, with their values at the points. Strides come last.
 
-    first = points[0][1]
-    varying = [name for name in sizes if len(set(at(name))) > 1] + [name for name in sizes if len(set(at(name))) == 1]
-    seen_to_vary = [block for block in blocks if len(set(at(block))) > 1]     # of others nothing is known
-    factors: list[tuple[str, list[int]]] = []
-    for name in varying:
-        factors.append((as_meta.format(name), at(name)))
-    for name in varying:
-        for block in seen_to_vary:
-            if all(each > 0 for each in at(block)):
-                factors.append((f"triton.cdiv({as_meta.format(name)}, {as_meta.format(block)})",
-                                [-(-size // by) for size, by in zip(at(name), at(block), strict=True)]))
-    yield from factors
-    yield from ((as_meta.format(block), at(block)) for block in seen_to_vary)
-    for text, values in list(factors):
-        whole = values[0]
-        if first and whole % first == 0 and whole // first > 1:
-            by = whole // first
-            yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
-        if whole and first % whole == 0:
-            yield f"{text} * {first // whole}", [each * (first // whole) for each in values]
-        yield f"triton.next_power_of_2({text})", [_power(each) for each in values]
-        for by in _POWERS:
-            yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
-        for least in (16, 32, 64, 128):
-            yield f"max({least}, triton.next_power_of_2({text}))", [max(least, _power(each)) for each in values]
-        for most in {each for _, each in points}:
-            yield f"min(triton.next_power_of_2({text}), {most})", [min(_power(each), most) for each in values]
-            yield f"min({text}, {most})", [min(each, most) for each in values]
-        yield f"{text} + 1", [each + 1 for each in values]
-        yield f"{text} - 1", [each - 1 for each in values]
-    yield from _paired([(as_meta.format(name), at(name)) for name in [*varying[:MOST_PAIRED], *seen_to_vary]], first)
-    if seen_to_vary:
-        positive = [block for block in seen_to_vary if all(each > 0 for each in at(block))]
-        grouped = [(f"triton.cdiv({text}, {as_meta.format(block)})",
-                    [-(-size // by) for size, by in zip(values, at(block), strict=True)])
-                   for text, values in _products(factors[:len(varying)], 2) for block in positive]
-        yield from grouped
-        factors += grouped
-    for text, values in _products(factors[:40], 2):
-        yield text, values
-        if first and values[0] % first == 0 and values[0] // first > 1:
-            by = values[0] // first
-            yield f"{text} // {by}", [each // by for each in values]
-        for name in varying:
-            if all(each > 0 for each in at(name)):
-                yield f"({text}) // {as_meta.format(name)}", [each // one for each, one in zip(values, at(name), strict=True)]
-        if values[0] and first % values[0] == 0 and first // values[0] > 1:
-            yield f"{text} * {first // values[0]}", [each * (first // values[0]) for each in values]
-    for block in seen_to_vary:          # a split along the sum: programs for each part
-        for text, values in [*factors[:20], *_products(factors[:20], 2)]:
-            yield f"{text} * {as_meta.format(block)}", [each * by for each, by in zip(values, at(block), strict=True)]
-    for text, values in _products(factors[:MOST_FACTORS], 3):
-        yield text, values
-    for text, values in [*factors[:40], *_products(factors[:40], 2)]:       # a fixed number of programs that share the tiles
-        for most in {each for _, each in points}:
-            yield f"min({text}, {most})", [min(each, most) for each in values]
-    tiles = [(f"triton.cdiv({as_meta.format(name)}, {by})", [-(-each // by) for each in at(name)])
-             for name in varying for by in fixed]
-    for text, values in _products([*factors[:len(varying)], *tiles][:MOST_FACTORS + len(tiles)], 2):
-        yield text, values
-    for text, values in _products(factors[:len(varying)], 4):
-        yield text, values
+    factors  sizes, and how many blocks cover them
+    """
+
+    def __init__(self, points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], as_meta: str) -> None:
+        def at(name: str) -> list[int]:
+            return [env.get(name, 0) for env, _ in points]
+
+        self.first = points[0][1]
+        self.most = {each for _, each in points}
+        ordered = sorted(sizes, key=lambda name: ("stride" in name.lower(), len(set(at(name))) == 1))
+        self.sizes = [(as_meta.format(name), at(name)) for name in ordered]
+        self.blocks = [(as_meta.format(name), at(name)) for name in blocks if len(set(at(name))) > 1]   # of others nothing is known
+        self.factors = [*self.sizes, *(_covered(size, block) for size in self.sizes for block in self.blocks if min(block[1]) > 0)]
+
+
+_Formula = tuple[str, list[int]]
+
+
+def _covered(size: _Formula, block: _Formula) -> _Formula:
+    return f"triton.cdiv({size[0]}, {block[0]})", [-(-each // by) for each, by in zip(size[1], block[1], strict=True)]
+
+
+def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], as_meta: str, fixed: Sequence[int]
+              ) -> Iterator[_Formula]:
+    """Yield formulas and their values at the points, simple ones first."""
+    numbers = _Numbers(points, sizes, blocks, as_meta)
+    yield from numbers.factors
+    yield from numbers.blocks
+    for factor in numbers.factors:
+        yield from _of_one(factor, numbers)
+    yield from _paired([*numbers.sizes[:MOST_PAIRED], *numbers.blocks], numbers.first)
+    whole = [size for size in numbers.sizes if "stride" not in size[0].lower()]
+    grouped = [_covered(product, block) for product in _products(numbers.sizes, 2) for block in numbers.blocks if min(block[1]) > 0]
+    yield from _products([*whole, *numbers.factors[len(numbers.sizes):]][:MOST_PAIRED], 2)      # no quotient that is one by chance
+    yield from grouped
+    factors = [*numbers.factors, *grouped]
+    for product in _products(factors[:40], 2):
+        yield from _of_product(product, numbers)
+    for by, values in numbers.blocks:          # a split along the sum: programs for each part
+        for text, each in [*factors[:20], *_products(factors[:20], 2)]:
+            yield f"{text} * {by}", [one * times for one, times in zip(each, values, strict=True)]
+    yield from _products(factors[:MOST_FACTORS], 3)
+    for text, each in [*factors[:40], *_products(factors[:40], 2)]:       # a fixed number of programs that share the tiles
+        yield from ((f"min({text}, {most})", [min(one, most) for one in each]) for most in numbers.most)
+    tiles = [(f"triton.cdiv({text}, {by})", [-(-one // by) for one in each]) for text, each in numbers.sizes for by in fixed]
+    yield from _products([*numbers.sizes, *tiles][:MOST_FACTORS + len(tiles)], 2)
+    yield from _products(numbers.sizes, 4)
+
+
+def _of_one(factor: _Formula, numbers: _Numbers) -> Iterator[_Formula]:
+    """Yield what one number gives with a constant: how many parts of so many, its power of two, at least, at most."""
+    (text, values), first = factor, numbers.first
+    whole = values[0]
+    if first and whole % first == 0 and whole // first > 1:
+        by = whole // first
+        yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
+    if whole and first % whole == 0:
+        yield f"{text} * {first // whole}", [each * (first // whole) for each in values]
+    yield f"triton.next_power_of_2({text})", [_power(each) for each in values]
+    for by in _POWERS:
+        yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
+    for least in (16, 32, 64, 128):
+        yield f"max({least}, triton.next_power_of_2({text}))", [max(least, _power(each)) for each in values]
+    for most in numbers.most:
+        yield f"min(triton.next_power_of_2({text}), {most})", [min(_power(each), most) for each in values]
+        yield f"min({text}, {most})", [min(each, most) for each in values]
+    yield f"{text} + 1", [each + 1 for each in values]
+    yield f"{text} - 1", [each - 1 for each in values]
+
+
+def _of_product(product: _Formula, numbers: _Numbers) -> Iterator[_Formula]:
+    """Yield a product, and what a constant or a size leaves of it."""
+    (text, values), first = product, numbers.first
+    yield product
+    if first and values[0] % first == 0 and values[0] // first > 1:
+        by = values[0] // first
+        yield f"{text} // {by}", [each // by for each in values]
+    for name, sizes in numbers.sizes:
+        if min(sizes) > 0:
+            yield f"({text}) // {name}", [each // one for each, one in zip(values, sizes, strict=True)]
+    if values[0] and first % values[0] == 0 and first // values[0] > 1:
+        yield f"{text} * {first // values[0]}", [each * (first // values[0]) for each in values]
 
 
 def _products(factors: Sequence[tuple[str, list[int]]], count: int) -> Iterator[tuple[str, list[int]]]:

@@ -12,7 +12,8 @@ from tuner.bring.calls.descriptors import descriptor_rules, is_extent, with_tens
 from tuner.bring.calls.fitting import Point, fit, fit_flag, fit_fraction
 from tuner.bring.calls.tried.evidence import RIGHT, Evidence, evidence_of
 from tuner.bring.source import Kernel
-from tuner.bring.spaces import few_values, powers_around
+from tuner.bring.spaces import LEAST_BLOCK, few_values, powers_around
+from tuner.bring.tiles import Steps
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 CHOSEN, COVERS, SIZE, FLAG, UNSURE = "the host's block", "covers a size", "follows a size", "a flag", "not told"
@@ -145,7 +146,7 @@ def _widen(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | None, evi
     for name, value in list(each.default.items()):
         is_block = steps is None or name in steps.moves & steps.ranges
         if name not in OPTIONS and type(value) is int and name in seen and evidence.of(name) in ("", RIGHT) and (
-                is_block or (evidence.of(name) == RIGHT and (name in steps.moves or evidence.is_block(name)))):
+                is_block or (evidence.of(name) == RIGHT and _is_stepped(steps, name, evidence))):
             each.params[name] = few_values(name, value) or powers_around(value)
 
 
@@ -199,7 +200,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves - steps.divides)
     overridden = [one for one in points if one.choice and one.constexpr(name) not in (None, number)]
     seen = evidence.of(name)
-    is_stepped = steps is None or name in steps.moves or evidence.is_block(name)
+    is_stepped = _is_stepped(steps, name, evidence)
     is_right = seen == RIGHT and is_stepped
     if follows:
         covers = _covers(each, name, points)
@@ -213,7 +214,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
             return SIZE
     if evidence.is_half_right(name) and is_stepped and not launch["autotune"]:
         return CHOSEN                           # no larger one
-    if seen not in ("", RIGHT) and (is_block or is_few or evidence.is_block(name) or name in steps.moves):
+    if seen not in ("", RIGHT) and (is_block or is_few or is_stepped):
         return f"{UNSURE}: {seen}"
     if is_right and not launch.get("autotune"):
         return CHOSEN
@@ -224,6 +225,8 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
     if not (is_block or is_few) or (is_block and not is_few and number & (number - 1)):
         return "the host's, no extent that the kernel steps by"
+    if number < LEAST_BLOCK and not is_few and steps is not None:
+        return f"{UNSURE}: {evidence.why_untried(name) or 'another value of it was not tried'}"
     if steps is not None and name in steps.counted:
         return f"{UNSURE}: an input has an element for each block of it"
     if overridden and all(one.shapes() != points[0].shapes() for one in overridden):
@@ -233,6 +236,11 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     if not overridden and not launch["grid_is_function"]:
         return f"{UNSURE}: the host computes it where it cannot be replaced, so what the grid depends on is not seen"
     return CHOSEN
+
+
+def _is_stepped(steps: Steps | None, name: str, evidence: Evidence) -> bool:
+    """Return whether the kernel steps by a constexpr, or what it loads at once was seen to follow it."""
+    return steps is None or name in steps.moves or evidence.is_block(name)
 
 
 def _loops_over(kernel: Kernel, name: str) -> bool:

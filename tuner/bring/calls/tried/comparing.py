@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from tuner.bring.calls.recorder import Launch
+from tuner.bring.calls.tried.gaps import fill_gaps
 from tuner.bring.calls.tried.interpreted import FILLS, CannotTry, Left, interpret
 
 RIGHT = "right"
 UNTRIED = "not tried"
 MOST_ERROR = 0.02           # ‖other − base‖ / ‖base‖: sums in another order, rounded to eight bits
+MOST_SAID = 10              # of an error, as a number
 LEAST_FINITE = 0.5          # of what a launch leaves, so that it says something
 
 
@@ -72,6 +74,7 @@ def compare_launches(say: Callable[[dict[str, Any]], None], base: Launch, others
     launch itself has run. Axes of a grid that stay as they are are run at their ends, then as a whole where that is not right: an
     order of programs may go over several axes.
     """
+    fill_gaps()
     torch.set_num_threads(1)            # threads of the parent are none of a fork's
     tried = _Base(base, limit_s)
     for other in others:
@@ -110,7 +113,7 @@ def why_different(base: Mapping[str, torch.Tensor], other: Mapping[str, torch.Te
         scale = float(one.norm())
         error = float((one - two).norm()) / scale if scale else float((one - two).norm())
         if not error <= MOST_ERROR:
-            return f"{name} differs by {100 * error:.0f} %"
+            return f"{name} differs by {100 * error:.0f} %" if error < MOST_SAID else f"{name} differs"
     return ""
 
 

@@ -21,6 +21,12 @@ class MarkLiterals(ast.NodeTransformer):
         self.choose, self._inside = choose, 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        return self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> Any:
+        return self._function(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         if any("jit" in ast.unparse(each) for each in node.decorator_list):
             return node
         self._inside += 1
@@ -31,8 +37,6 @@ class MarkLiterals(ast.NodeTransformer):
         node.body[at:at] = [self._of_parameter(name, default, where) for name, default in _defaults(node.args)
                             if _is_block(default)]
         return node
-
-    visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_Call(self, node: ast.Call) -> Any:
         if isinstance(node.func, ast.Name) and node.func.id == self.choose and isinstance(node.args[1], ast.Constant):

@@ -14,7 +14,7 @@ from tuner.bring.calls.recorder import Launch
 from tuner.bring.calls.tried.comparing import UNTRIED, compare_launches
 from tuner.bring.forked import told_in_fork
 
-TRY_S, KERNEL_S = 60.0, 15.0            # for one call, for one kernel of it
+TRY_S, KERNEL_S, LEAST_S = 60.0, 15.0, 3.0          # for one call, for one kernel of it, at least
 MOST_TRIED = 12                         # other launches of one kernel
 SMALLER, BLOCKS = (256, 64, 16, 4, 2), 4        # a size stays so many blocks long
 LARGE, MOST_PAIRED = 64, 6              # sizes that are made smaller together
@@ -51,18 +51,29 @@ def try_choices(run: Run, made: Made, sizes: Sequence[int], launches: Sequence[L
     trials = list(_of_choices(run, instead, base, {key: chosen[key] for key in choices if key in chosen}))
     told = {(each.at, *each.names) for each in trials}
     trials += [each for each in _of_grids(base, sizes) if (each.at, *each.names) not in told]
-    done = []
-    for at in dict.fromkeys(each.at for each in trials):
+    done: list[Trial] = []
+    kernels = list(dict.fromkeys(each.at for each in trials))
+    for number, at in enumerate(kernels):
         own = _in_turn([each for each in trials if each.at == at], sizes)[:MOST_TRIED]
-        limit_s = min(KERNEL_S, end_s - time.monotonic())
-        said, died = told_in_fork(compare_launches, base[at], [each.launch for each in own], limit_s, limit_s=max(1.0, 2 * limit_s))
+        share_s = (end_s - time.monotonic()) / (len(kernels) - number)
+        done += _judge(base[at], own, min(KERNEL_S, max(LEAST_S, share_s)))
+    return instead, done
+
+
+def _judge(base: Launch, trials: Sequence[Trial], limit_s: float) -> list[Trial]:
+    """Return the trials of one kernel with their verdicts. One of which its process dies is wrong; the next is tried in another."""
+    done: list[Trial] = []
+    end_s = time.monotonic() + 2 * limit_s          # of the clock, where others use this machine too
+    while len(done) < len(trials) and (left_s := end_s - time.monotonic()) > 0:
+        rest = trials[len(done):]
+        said, died = told_in_fork(compare_launches, base, [each.launch for each in rest], min(limit_s, left_s), limit_s=left_s)
         verdicts = [one for one in said if "verdict" in one]
         if died and said and "base" in said[-1]:
-            verdicts.append({"verdict": "the process dies of it", "tiles": False})      # addresses that are none
-        for number, each in enumerate(own):
-            its = verdicts[number] if number < len(verdicts) else {"verdict": f"{UNTRIED}: there was no time", "tiles": False}
-            done.append(replace(each, verdict=its["verdict"], tiles=its["tiles"]))
-    return instead, done
+            verdicts.append({"verdict": "its process dies", "tiles": False})            # addresses that are none
+        done += [replace(each, verdict=its["verdict"], tiles=its["tiles"]) for each, its in zip(rest, verdicts, strict=False)]
+        if not died or not verdicts:
+            break
+    return [*done, *(replace(each, verdict=f"{UNTRIED}: there was no time") for each in trials[len(done):])]
 
 
 def _in_turn(trials: Sequence[Trial], sizes: Sequence[int]) -> list[Trial]:
