@@ -1,6 +1,6 @@
 """What is read of the CUDA C++ kernels of a folder, a line each, and whether each compiles for sm_90 as it stands.
 
-    python -m tests.bring_cuda_table FOLDER [FILE …] [--judged JUDGED.json] [--no-compile] [--json OUT.json] [--markdown]
+    python -m tests.tuner.bring.cuda_table FOLDER [FILE …] [--judged JUDGED.json] [--no-compile] [--json OUT.json] [--markdown]
 
 Files are named below FOLDER; without any, every .cu and .cuh. JUDGED.json says what a person found wrong, by reading the code:
 {"repository/path.cu:kernel": {"block": "why", "arguments": …, "written": …, "default": …}}; what it does not name counts as right
