@@ -89,13 +89,15 @@ ELEMENTS = 1 << 20          # of a tensor that is only looked at by its type
 
 
 def make_ready() -> None:
-    """In the warm parent: compute with tensors that have no memory. What torch imports for that takes two seconds."""
+    """In the warm parent: make what tensors without memory need. What torch imports for that takes two seconds.
+
+    It is not entered: that looks for a GPU, and a fork of a process that did can use none.
+    """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     import tuner.bring.calls.pretending  # noqa: F401
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        torch.empty(2) + 1
+    FakeTensorMode(allow_non_fake_inputs=True)
 
 
 def main(argv: Sequence[str]) -> int:

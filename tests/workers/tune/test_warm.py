@@ -11,6 +11,8 @@ import time
 import pytest
 
 from tests.tuner.bring.own.programs import CARD
+from tests.tuner.measure.forks import run_program
+from tests.tuner.measure.forks import run_program
 from tuner.tuning.measure import fork_server
 from tuner.tuning.trial import Measured, Reason
 from workers.core import warm
@@ -244,3 +246,22 @@ def test_workers_that_measure_or_compile_keep_one_where_their_owner_lets_them(mo
     finally:
         warm.keep(None)
         warm.keep(None, walled=True)
+
+
+LOOKS_FOR_NONE = """
+import importlib, torch
+from workers.core.warm_walled import ALSO
+
+def looked(*given):
+    raise AssertionError("a GPU is looked for: torch._cuda_getDeviceCount forbids its use in every fork")
+
+for name in ("is_available", "device_count", "init", "_lazy_init"):
+    setattr(torch.cuda, name, looked)
+ready = [module.make_ready() for module in map(importlib.import_module, ALSO) if hasattr(module, "make_ready")]
+print(len(ready))
+"""
+
+
+@pytest.mark.torch
+def test_what_is_made_ready_looks_for_no_gpu() -> None:
+    assert run_program(LOOKS_FOR_NONE)[0].split() == ["2"]
