@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from profiles.analysis.core.busy import BusyLane
+from profiles.analysis.core.tiles import BusyLane
 from profiles.analysis.trace.account.causes import CAUSES
 
 # The whole timeline in a strip: one line per GPU, as high as it was busy, in the colour of what it mostly did.

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from profiles.analysis.core.busy import BusyLane, busy_lane
+from profiles.analysis.core.tiles import BusyLane, busy_lane
 from profiles.models import Profile
 from profiles.store.density import density
 from profiles.store.timeline import timeline

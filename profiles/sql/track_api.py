@@ -16,7 +16,7 @@ from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from profiles.analysis.core.tile_bytes import TileRows
+from profiles.analysis.core.tiles import TileRows
 from profiles.models import Profile
 from profiles.sql import track_selectors as tracks
 from profiles.sql import tracks as sql_tracks

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from profiles.analysis.core.tile_bytes import INSTANT, MERGED, TileRows, downsample
-from profiles.analysis.core.tiles import BIN_BITS
+from profiles.analysis.core.tiles import BIN_BITS, INSTANT, MERGED, TileRows, downsample
 from profiles.exports import files
 from profiles.ingest.arrays import Array, Floats, Ints, stable_order
 from profiles.ingest.trace import Category

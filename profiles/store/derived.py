@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from django.core.files import File
 from django.core.files.storage import default_storage
 
-from profiles.analysis.core.derived import Stairs, bandwidth, queue_depth
-from profiles.analysis.core.tile_bytes import downsample
+from profiles.analysis.core.intervals import Stairs, bandwidth, queue_depth
+from profiles.analysis.core.tiles import downsample
 from profiles.ingest import scratch
 from profiles.ingest.arrays import Floats, Ints
 from profiles.ingest.trace import GPU_WORK, MAX_GPUS, Category

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from profiles.analysis.core import tiles
-from profiles.analysis.core.tile_bytes import INSTANT, MERGED, OVERFLOW, TileRows, downsample
-from profiles.analysis.core.tiles import overflowing
+from profiles.analysis.core.tiles import INSTANT, MERGED, OVERFLOW, TileRows, downsample, overflowing
 from profiles.ingest.arrays import Bools, Floats, Ints, stable_order
 from profiles.store import trace as store
 from profiles.store.columns import Array, Columns, cache, read_whole

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.tile_bytes import MERGED, OVERFLOW, TileRows
-from profiles.analysis.core.tiles import BIN_BITS
+from profiles.analysis.core.tiles import BIN_BITS, MERGED, OVERFLOW, TileRows
 from profiles.ingest.arrays import Array, Bools, Bytes, Ints, stable_order
 from profiles.ingest.trace import GPU_WORK
 from profiles.store.timeline import Timeline

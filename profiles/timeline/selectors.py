@@ -10,7 +10,7 @@ import numpy as np
 from django.db.models import F
 from isal import igzip
 
-from profiles.analysis.core.tile_bytes import TileRows, pack
+from profiles.analysis.core.tiles import TileRows, pack
 from profiles.ingest.arrays import Bools, Rows
 from profiles.ingest.trace import Category
 from profiles.models import Profile

@@ -1,6 +1,6 @@
 """A baseline's number beside each number of a kernel's page: `{% versus "pipe" pipe.name %}`, and its bar: `{% ghost … %}`.
 
-Both print nothing where no baseline is chosen, or where it has no such number.
+Both print nothing where no baseline is chosen, or where it has no such number. `{{ metric|meaning }}` says what a metric means.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from django.template import Context
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from profiles.analysis.kernel.meaning import meaning_of
 from profiles.kernel import tabs
 from profiles.kernel.measures import Overlay, Versus
 from webapp.templatetags import numbers
@@ -73,3 +74,10 @@ def ghost_of(context: Context, most: float, *key: Any) -> SafeString:
 def part_url(anchor: str, kernel: Any) -> str:
     """Return the address of a part of the kernel's page on the tab that holds it."""
     return f"{tabs.address(kernel, tabs.MOVED.get(anchor, ''))}#{anchor}"
+
+
+@register.filter
+def meaning(metric: object) -> str:
+    """Return the name, what it means with its unit, and which values are good and which are bad, a line each."""
+    name = str(metric or "")
+    return f"{name}\n{meaning_of(name).text}" if name else ""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.derived import Stairs, bandwidth, queue_depth, stairs
+from profiles.analysis.core.intervals import Stairs, bandwidth, queue_depth, stairs
 from profiles.analysis.core.kernels import numbers
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import derived as store_derived

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from profiles import ingest
-from profiles.analysis.core.derived import queue_depth
 from profiles.analysis.core.frame import Frame, frame_of
+from profiles.analysis.core.intervals import queue_depth
 from profiles.analysis.core.result import Result
 from profiles.analysis.trace.launching.calls import is_wait, runtime_calls, short_kernels
 from profiles.analysis.trace.launching.graphs import graphs, in_graph

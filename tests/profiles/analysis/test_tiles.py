@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from profiles.analysis.core import tiles
-from profiles.analysis.core.tile_bytes import COLUMNS, MAGIC, TileRows, downsample, pack
+from profiles.analysis.core.tiles import COLUMNS, MAGIC, TileRows, downsample, pack
 from profiles.ingest.trace import TraceError
 
 

@@ -21,7 +21,7 @@ from profiles.fleet.browse.time_selectors import OverTime, Series
 from profiles.fleet.models import FleetAgent, FleetKernel, FleetSignature
 from profiles.fleet.stores import fleet_store
 from tests.profiles.fleet.records import HOUR_NS, START_NS, make_records, write_records
-from webapp.templatetags.fleet import gpu_hours
+from webapp.templatetags.numbers import gpu_hours
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.wire import make_batch, pack

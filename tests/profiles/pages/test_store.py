@@ -10,7 +10,7 @@ from django.core.files.storage import default_storage
 from profiles import ingest
 from profiles.analysis.core import tiles
 from profiles.analysis.core.kernels import numbers
-from profiles.analysis.core.tile_bytes import OVERFLOW
+from profiles.analysis.core.tiles import OVERFLOW
 from profiles.store import timeline as timeline_store
 from profiles.store import trace as store
 from profiles.store.places import Places, join_ranges

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from profiles.analysis.core.busy import busy_lane
+from profiles.analysis.core.tiles import busy_lane
 from profiles.analysis.trace.account.causes import CAUSES
 from profiles.charts.strip import GROUPS, lane_pictures, trace_strip
 from profiles.families.follow_services import families_follow

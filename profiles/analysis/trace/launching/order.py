@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from profiles.analysis.core.derived import Stairs, stairs
 from profiles.analysis.core.frame import Frame, once_a_frame
+from profiles.analysis.core.intervals import Stairs, stairs
 from profiles.ingest.arrays import Array, Bools, Floats, Ints, Rows, stable_order
 from profiles.ingest.trace import Category
 from profiles.ingest.windows import MISSING32
