@@ -63,6 +63,14 @@ def test_tensors_of_a_struct_are_arguments() -> None:
     assert lifted["p_0"] == tensor and held_names(lifted["p"]) == ["p_0"] and lifted["p"]["value"][1]["value"] == 7
 
 
+def test_a_record_of_another_language_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(SCALE)
+    launch = {"kernel": "scale_add", "grid": [1], "arguments": {}, "constexprs": {}, "options": {"num_warps": 4}}
+    with pytest.raises(Refused, match="no record"):
+        drafts_of(path, {"launches": [launch], "sizes": []}, read_call(SCALE_CALL))
+
+
 def recorded(folder: Path, text: str, call: str) -> Any:
     """Return (what is found, adapter) of the one kernel that a call launches, its record read as it comes from another process."""
     path = folder / "mine.cu"

@@ -9,6 +9,7 @@ from itertools import combinations_with_replacement
 from math import prod
 from typing import Any
 
+from profiles.base.refused import Refused
 from tuner.bring.calls.again import Again, read_again
 from tuner.bring.calls.fitting import Point
 from tuner.bring.calls.found import is_contiguous
@@ -37,11 +38,13 @@ class RecordedCuda(Recorded):
 
 
 def understand_cuda(told: Mapping[str, Any], sources: Mapping[str, CudaSource]) -> list[tuple[RecordedCuda, CudaSource]]:
-    """Return each kernel that the call launches and the text holds, in the order of the launches."""
+    """Return each kernel that the call launches and the text holds, in the order of the launches. Raises Refused for no record."""
     found: dict[str, tuple[RecordedCuda, CudaSource]] = {}
     told = lift_tensors(told)
     for at, launch in enumerate(told["launches"]):
         name = launch["kernel"]
+        if any(type(launch["options"].get(axis)) is not int for axis in (*BLOCK, SMEM)) or len(launch["grid"]) > len(BLOCK):
+            raise Refused("no record of a launch of CUDA C++")
         if name not in found and name in sources:
             found[name] = _understand(told, at, launch, sources[name]), sources[name]
     return list(found.values())
