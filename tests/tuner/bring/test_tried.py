@@ -94,6 +94,23 @@ def sort_by(x, keys):
     y = torch.empty_like(x)
     gathered[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, order, y, x.numel())
     return y, kept
+
+@triton.jit
+def rounded(x_ptr, y_ptr, scale_ptr, count_ptr, n, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK
+    for i in range(0, BLOCK // STEP):
+        o = at + i.to(tl.int32) * STEP + tl.arange(0, STEP)
+        x = tl.inline_asm_elementwise("cvt.rna.tf32.f32 $0, $1;", "=r, r", [tl.load(x_ptr + o)], dtype=tl.float32,
+                                      is_pure=True, pack=1)
+        tl.store(y_ptr + o, x * tl.load(scale_ptr + (at + i * STEP) // 128))
+    tl.store(count_ptr + tl.program_id(0), at)
+
+def round_and_gather(x, scales):
+    blocks = x.numel() // 512
+    y, starts = torch.empty_like(x), torch.zeros(blocks, dtype=torch.int32, device=x.device)
+    rounded[(blocks,)](x, y, scales, starts, x.numel(), STEP=128, BLOCK=512)
+    gathered.fn[(triton.cdiv(blocks, 256),)](x, starts, y, blocks, BLOCK=256)
+    return y
 '''
 
 
@@ -142,3 +159,12 @@ def test_the_list_of_an_autotuner_of_the_files_own_and_values_that_the_host_sort
     assert "NotImplementedError" not in adapter and "b85decode" in adapter
     assert any("the host looks at values" in note for note in found.notes)
     compile(adapter, "adapter", "exec")
+
+
+@pytest.mark.torch
+def test_a_step_is_tuned_below_a_group_of_scales_and_what_a_kernel_wrote_is_not_known(calls: Calls) -> None:
+    """Inline assembly and counters of loops are stood in for. A step over two scales changes the result, a shorter one does not."""
+    found = calls.record("round_and_gather(randn(65536), randn(512))", "fp32")
+    assert space_of(found["rounded"])["STEP"] == [64, 128] and "BLOCK" not in space_of(found["rounded"])
+    assert any(note.startswith("STEP: no value above 128: with 256 in its place y_ptr differs") for note in found["rounded"].notes)
+    assert "what order_ptr holds" in calls.adapters["gathered"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tuner.bring.source import Kernel, all_kernels_of
 from tuner.tuning.space import Space
 
 KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "str": "text", "tensor": "pointer"}
+_KNOWN = ("filled", "counts", "values")         # of a tensor, as `recorder` tells it
 REFERENCE = ("no function of the file is named as the reference (--reference NAME): the adapter compares with the default's own "
              "result, which is not independent")
 
@@ -34,7 +35,20 @@ def read_recorded(path: Path, told: Mapping[str, Any]) -> list[tuple[Recorded, K
         if launch["kernel"] not in kernels and place.is_relative_to(root) and place.suffix == ".py":
             kernels |= {name: each for name, each in _kernels_of(place, given).items() if name not in kernels}
     by_function = {each.function or name: each for name, each in kernels.items()}
-    return [(each, by_function.get(each.name)) for each in understand(told, by_function)]
+    seen = {**told, "launches": list(_without_written(told.get("launches", ()), by_function))}
+    return [(each, by_function.get(each.name)) for each in understand(seen, by_function)]
+
+
+def _without_written(launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, Kernel]) -> Iterator[Mapping[str, Any]]:
+    """Yield the launches without what the host had put into tensors that an earlier kernel of the call wrote since."""
+    written: set[int] = set()
+    for launch in launches:
+        arguments = {name: {key: value for key, value in one.items() if key not in _KNOWN} if one.get("storage") in written else one
+                     for name, one in launch["arguments"].items()}
+        yield {**launch, "arguments": arguments}
+        kernel = kernels.get(launch["kernel"])
+        written |= {launch["arguments"][each.name]["storage"] for each in (kernel.arguments if kernel else ())
+                    if each.written and launch["arguments"].get(each.name, {}).get("kind") == "tensor"}
 
 
 def _kernels_of(path: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Kernel]:
