@@ -82,6 +82,10 @@ class _CudaWriting(_Writing):
                 *self._own_result(), "    if not out.is_meta:",
                 f"        launch_default(OPERATORS[0], {{**args{self._own_arguments()}}})", "    return out"]
 
+    def types(self) -> str:
+        """Return the types that tensors of fractions have at a launch: a pointer to double is given nothing shorter."""
+        return _mapping({name: f"torch.{one['dtype']}" for name, one in self.tensors.items() if "float" in one["dtype"]})
+
     def default(self) -> dict[str, str]:
         return {name: repr(value) for name, value in self.each.default.items()}
 

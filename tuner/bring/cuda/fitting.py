@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from tuner.bring.calls.fitting import Point, fit
@@ -32,7 +33,7 @@ def fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
     for name, (text, values) in more.items():
         points = [({**env, name: value}, number) for (env, number), value in zip(seen, values, strict=True)]
         if (formula := fit(points, sizes, [name], META, ())) is not None:
-            return formula.replace(META.format(name), text)
+            return re.sub(r", \(([^()]*)\)\)", r", \1)", formula.replace(META.format(name), text))
     return None
 
 
