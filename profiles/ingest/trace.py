@@ -10,7 +10,7 @@ file knows it). Missing is a null, never -1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from typing import Any, cast
@@ -349,6 +349,10 @@ class SummaryTable:
     columns: list[SummaryColumn]
     rows: list[list[Cell]]                   # one cell per column; None is unknown
     note: str = ""                           # one sentence for people: what is summed over what
+
+
+def with_rows(tables: Iterable[SummaryTable]) -> list[SummaryTable]:
+    return [table for table in tables if table.rows]
 
 
 @dataclass

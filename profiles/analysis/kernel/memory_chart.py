@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from profiles.analysis.core.sentences import pct_of, pct_text, si_text
 from profiles.analysis.kernel.metrics import DURATION, Metrics, number
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns, with_rows
 
 # The memory tables of a launch: shared memory, L1, L2 and device memory, one row per kind of access.
 #
@@ -25,7 +25,7 @@ PCT = ".pct_of_peak_sustained_elapsed"
 
 def tables(metrics: Metrics) -> list[SummaryTable]:
     made = [_shared_memory_table(metrics), _l1_table(metrics), _l2_table(metrics), _device_memory_table(metrics)]
-    return [table for table in made if table.rows]
+    return with_rows(made)
 
 
 _SHARED = {"Loads": ("ld", "smsp__inst_executed_op_ldsm.sum"), "Stores": ("st", "smsp__inst_executed_op_shared_stsm.sum"),

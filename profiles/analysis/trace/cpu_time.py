@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from profiles.ingest.arrays import Array, stable_order
-from profiles.ingest.trace import SummaryTable, Trace, summary_columns
+from profiles.ingest.trace import SummaryTable, Trace, summary_columns, with_rows
 
 BY_NAME = "CPU time by name"
 ROWS = 500                       # of each table
@@ -49,7 +49,7 @@ def tables(trace: Trace) -> list[SummaryTable]:
         both = rows if carried is None else _Rows(*(np.concatenate(pair) for pair in zip(carried, rows, strict=True)))
         still = both.take(np.flatnonzero(both.end > window.next_ns))
         carried = still._replace(new=np.zeros(still.new.size, np.bool_))
-    return [table for table in (sums.by_name(), sums.by_track(), sums.chains()) if table.rows]
+    return with_rows((sums.by_name(), sums.by_track(), sums.chains()))
 
 
 class _Sums:

@@ -10,7 +10,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.nccl.job import Call, Choice, Communicator, Job
 from profiles.ingest.nccl.lines import DATATYPES, PATTERNS, parse_line, parse_version
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows
 
 # Tables of what an NCCL log says.
 
@@ -59,7 +59,7 @@ def tables(job: Job) -> list[SummaryTable]:
         SummaryTable("Topology", summary_columns("As NCCL drew it: text"), [[text.replace(" ", "\u00a0")] for text in job.topology],
                      "CPUs, PCI switches, GPUs and NICs of the first node, bandwidth of each link in GB/s in brackets."),
     ]
-    return [table for table in made if table.rows]
+    return with_rows(made)
 
 
 def _communicator(comm: Communicator) -> list[Cell]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from profiles.ingest.core.source import Source
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.other.marshal_walk import Damage, MarshalWalk, Pairs
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows
 
 FORMAT = "cprofile"
 MAX_FUNCTIONS = 200_000
@@ -86,7 +86,7 @@ def read(source: Source) -> Summary:
         raise TraceError("the statistics", "none of the entries is a function with its calls and times", _HINT)
     integrity.settle()
     tables = [_function_table(contents, integrity), _call_table(contents, integrity)]
-    return Summary(FORMAT, [], [table for table in tables if table.rows], integrity, metadata=_metadata(contents))
+    return Summary(FORMAT, [], with_rows(tables), integrity, metadata=_metadata(contents))
 
 
 def _note_damage(damage: Damage, source: Source, integrity: Integrity) -> None:

@@ -15,7 +15,17 @@ from dataclasses import dataclass
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import csv_cells
 from profiles.ingest.naming.names import clip_name
-from profiles.ingest.trace import Cell, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError, summary_columns
+from profiles.ingest.trace import (
+    Cell,
+    Integrity,
+    KernelSum,
+    Summary,
+    SummaryColumn,
+    SummaryTable,
+    TraceError,
+    summary_columns,
+    with_rows,
+)
 
 FORMAT = "cutlass"
 MAX_ROWS = 500_000
@@ -65,7 +75,7 @@ def read(source: Source) -> Summary:
     for disposition, count in wrong.items():
         integrity.remark(f"disposition “{disposition[:40]}”: listed, in no comparison", count)
     tables = [_best(timed, arguments), _all(rows, arguments), _dispositions(rows)]
-    return Summary(FORMAT, [_kernel(row) for row in timed if _is_good(row)], [table for table in tables if table.rows], integrity,
+    return Summary(FORMAT, [_kernel(row) for row in timed if _is_good(row)], with_rows(tables), integrity,
                    metadata={"operations": ", ".join(sorted({row.cells["OperationKind"] for row in rows}))[:300]})
 
 

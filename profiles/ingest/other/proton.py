@@ -24,6 +24,7 @@ from profiles.ingest.trace import (
     SummaryTable,
     TraceError,
     summary_columns,
+    with_rows,
 )
 
 FORMAT = "proton"
@@ -96,7 +97,7 @@ def read(source: Source) -> Summary:
         integrity.remark("kernels whose time is no number: unknown, in no sum", len(unknown))
     tables = [_scope_table([scope for scope in scopes if not scope.own], peaks), _untimed_table(unknown), _own_table(scopes),
               _other_table(scopes)]
-    return Summary(FORMAT, _sums(kernels), [table for table in tables if table.rows], integrity, _devices(devices), {})
+    return Summary(FORMAT, _sums(kernels), with_rows(tables), integrity, _devices(devices), {})
 
 
 def _content(source: Source) -> bytes:

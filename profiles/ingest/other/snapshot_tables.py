@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from profiles.ingest.other.snapshot_history import History, Stacks
-from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable, summary_columns
+from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable, summary_columns, with_rows
 
 MAX_ROWS = 5000                          # of segments and of blocks; their sums are of all
 TOP_STACKS = 100
@@ -137,7 +137,7 @@ def tables(histories: Sequence[History], state: State, stacks: Stacks) -> list[S
     made += [_peak_table(history, stacks) for history in histories]
     made += [_held_table(state, stacks), _failure_table(histories, stacks, zero), _segment_table(state),
              _block_table(state, stacks)]
-    return [table for table in made if table.rows]
+    return with_rows(made)
 
 
 def _overview_table(histories: Sequence[History], state: State, zero_ns: int) -> SummaryTable:

@@ -15,7 +15,7 @@ import msgspec
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
+from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows
 
 FORMAT = "tritonparse"
 MAX_LINE_BYTES = 64 << 20              # a compilation holds the kernel's text in each language
@@ -68,7 +68,7 @@ def read(source: Source) -> Summary:
     integrity.settle()
     integrity.end_early(source.damage)
     integrity.notes.append("tritonparse states no time of a launch: record a trace for times.")
-    return Summary(FORMAT, [], [table for table in (_launch_table(launched), _compile_table(compiled)) if table.rows], integrity)
+    return Summary(FORMAT, [], with_rows((_launch_table(launched), _compile_table(compiled))), integrity)
 
 
 def _compiled(event: Event) -> tuple[Cell, ...]:

@@ -21,7 +21,7 @@ from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, l
 from profiles.analysis.trace.time.tiling import DeviceWork, devices
 from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns, with_rows
 from profiles.ingest.windows import MISSING
 
 # Tables of the topic "communication", and the numbers of its pictures.
@@ -179,9 +179,7 @@ def communication_result(frame: Frame) -> Result:
     ranks = rank_rows(facts)
     return Result(
         _answer(facts, ranks), numbers=_numbers(facts, ranks),
-        tables=[table for table in (rank_table(facts, ranks), pair_table(facts), size_table(facts),
-                                    longest_table(facts))
-                if table.rows],
+        tables=with_rows((rank_table(facts, ranks), pair_table(facts), size_table(facts), longest_table(facts))),
         findings=advice(facts, ranks))
 
 

@@ -19,7 +19,7 @@ from profiles.analysis.trace.memory.peak import copies_of, groups
 from profiles.analysis.trace.memory.phases import OPTIMIZER, Phases
 from profiles.analysis.trace.memory.tables import Device, MemoryFacts, fragmentation_pct
 from profiles.ingest.arrays import Rows
-from profiles.ingest.trace import Category
+from profiles.ingest.trace import Category, with_rows
 
 # What the topic "memory" advises. Thresholds stand here as data and on the page.
 
@@ -158,7 +158,7 @@ def memory_result(frame: Frame) -> Result:
                         _calls_covered_ns(frame), _failures(frame), frame.wall[1] - frame.wall[0])
     if not facts.devices and not counters and not facts.copies and not facts.state:
         return Result(_no_memory_text(frame), applies=False)
-    return Result(_answer(facts), numbers=_numbers(facts), tables=[table for table in tables.all_tables(facts) if table.rows],
+    return Result(_answer(facts), numbers=_numbers(facts), tables=with_rows(tables.all_tables(facts)),
                   findings=advice(facts))
 
 

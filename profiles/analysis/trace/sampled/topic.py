@@ -17,7 +17,7 @@ from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import operator_of, short_name
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Cell, SummaryTable, summary_columns, with_rows
 
 # GPU metrics sampled beside a trace (Nsight Systems, `--gpu-metrics-devices`): over the time of kernels, and of each kernel.
 #
@@ -185,7 +185,7 @@ def sampled_result(frame: Frame) -> Result:
         {"gpu": each.device, "period_ns": each.period_ns, "busy_ns": each.busy_ns,
          **{f"{key}_pct": metric.mean_pct for key, metric in each.metrics.items()}} for each in gpus]}
     tables = [metric_table(frame, gpus), *(kernel_table(frame, each, len(gpus) > 1) for each in gpus)]
-    return Result(_answer(gpus[0]), numbers, [table for table in tables if table.rows],
+    return Result(_answer(gpus[0]), numbers, with_rows(tables),
                   [found for each in gpus for found in _findings(frame, each)])
 
 

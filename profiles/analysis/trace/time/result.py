@@ -20,7 +20,7 @@ from profiles.analysis.trace.time.steps import COMPILED_PCT, SLOWER
 from profiles.analysis.trace.time.tiling import PARTS as WORK
 from profiles.ingest.arrays import stable_order
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import SummaryColumn, SummaryTable, summary_columns
+from profiles.ingest.trace import SummaryColumn, SummaryTable, summary_columns, with_rows
 
 # The numbers of the topic "time", as JSON: everything that its page draws.
 
@@ -118,7 +118,7 @@ NAME_CHARS = 200
 def tables(facts: TimeFacts) -> list[SummaryTable]:
     tables = [device_table(facts), activity_table(facts), gap_table(facts), step_table(facts), phase_table(facts),
              range_table(facts), kernel_table(facts)]
-    return [table for table in tables if table.rows]
+    return with_rows(tables)
 
 
 def device_table(facts: TimeFacts) -> SummaryTable:
