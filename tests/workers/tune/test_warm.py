@@ -12,7 +12,6 @@ import pytest
 
 from tests.tuner.bring.own.programs import CARD
 from tests.tuner.measure.forks import run_program
-from tests.tuner.measure.forks import run_program
 from tuner.tuning.measure import fork_server
 from tuner.tuning.trial import Measured, Reason
 from workers.core import warm
