@@ -61,7 +61,6 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
     def get_progress(self, profile: Profile) -> Any:
         return profile.summary.get("progress") if profile.status == Profile.Status.INGESTING else None
 
-    @extend_schema_field(JSON)
     def get_links(self, profile: Profile) -> dict[str, str]:
         request = self.context.get("request")
         names = {"self": "api-profile", "page": "profile", "kernels": "api-kernels"}
@@ -88,11 +87,9 @@ class ProfileDetailSerializer(ProfileSerializer):
     def get_findings(self, profile: Profile) -> Any:
         return FindingSerializer(rows_once(profile), many=True).data
 
-    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
     def get_duplicates(self, profile: Profile) -> list[int]:
         return list(selectors_profile.duplicates(profile).values_list("pk", flat=True))
 
-    @extend_schema_field(serializers.ListField(child=serializers.IntegerField()))
     def get_counted_in(self, profile: Profile) -> list[int]:
         """Jobs that hold the same bytes: sums over profiles count those."""
         return [each.pk for each in counted_in(profile)]

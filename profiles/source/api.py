@@ -55,6 +55,18 @@ class SumCheckJson(TypedDict):
     agrees: bool
 
 
+class MarkJson(TypedDict):
+    """A mark of NVIDIA's guided analysis and where it stands; `file`: number of one of `files`."""
+
+    kind: str
+    rule: str
+    text: str
+    file: int | None
+    line: int | None
+    offset: int | None
+    place: str
+
+
 class SourceJson(TypedDict):
     """Instructions of a launch with their counters and the source lines they belong to."""
 
@@ -68,8 +80,8 @@ class SourceJson(TypedDict):
     ptx: list[str]
     values: dict[str, list[float]]
     samples: dict[str, list[float]]
-    waits: dict[str, Any]
-    marks: list[dict[str, Any]]
+    waits: dict[str, int]
+    marks: list[MarkJson]
     checks: list[SumCheckJson]
 
 
