@@ -301,6 +301,7 @@ class Report:
 
 
 Cell = str | int | float | None
+CellRows = list[list[Cell]]                # one cell per column; None is unknown
 
 
 @dataclass(frozen=True)
@@ -347,7 +348,7 @@ class SummaryTable:
 
     title: str
     columns: list[SummaryColumn]
-    rows: list[list[Cell]]                   # one cell per column; None is unknown
+    rows: CellRows
     note: str = ""                           # one sentence for people: what is summed over what
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from profiles.analysis.core.sentences import pct_of, pct_text, si_text
 from profiles.analysis.kernel.metrics import DURATION, Metrics, number
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns, with_rows
+from profiles.ingest.trace import CellRows, SummaryTable, summary_columns, with_rows
 
 # The memory tables of a launch: shared memory, L1, L2 and device memory, one row per kind of access.
 #
@@ -35,7 +35,7 @@ _SHARED = {"Loads": ("ld", "smsp__inst_executed_op_ldsm.sum"), "Stores": ("st", 
 def _shared_memory_table(metrics: Metrics) -> SummaryTable:
     """Wavefronts beyond what an access needs are bank conflicts: an instruction of 4 bytes per thread needs one, one of 16 bytes
     or of four matrices needs four."""
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for label, (op, matrices) in _SHARED.items():
         instructions = number(metrics, f"smsp__sass_inst_executed_op_shared_{op}.sum", f"smsp__inst_executed_op_shared_{op}.sum",
                               f"sass__inst_executed_shared_{label.lower()}")
@@ -72,7 +72,7 @@ _L1: list[tuple[str, str, tuple[str, ...]]] = [
 
 def _l1_table(metrics: Metrics) -> SummaryTable:
     """Sectors per request say how well the threads of a warp lie beside each other: 4 for 4 bytes a thread, 16 for 16."""
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for label, kind, instructions in _L1:
         requests, sectors = number(metrics, f"l1tex__t_requests_{kind}.sum"), number(metrics, f"l1tex__t_sectors_{kind}.sum")
         if not requests and not sectors:
@@ -94,7 +94,7 @@ _L2 = {"Loads": "op_read", "Stores": "op_write", "Reductions": "op_red", "Atomic
 
 def _l2_table(metrics: Metrics) -> SummaryTable:
     """What the SMs ask of the L2; hits by sectors found of sectors looked up."""
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for label, op in _L2.items():
         name = f"lts__t_sectors_srcunit_tex_{op}"
         requests, sectors = number(metrics, f"lts__t_requests_srcunit_tex_{op}.sum"), number(metrics, f"{name}.sum")
@@ -113,7 +113,7 @@ def _bytes(sectors: float | None) -> float | None:
 
 
 def _device_memory_table(metrics: Metrics) -> SummaryTable:
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for label, way in (("Read", "read"), ("Written", "write")):
         moved = number(metrics, f"dram__bytes_{way}.sum")
         if moved is not None:

@@ -21,7 +21,17 @@ import numpy as np
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
 from profiles.ingest.logs.lines import DAY_NS, Form, Moment
-from profiles.ingest.trace import Cell, Device, Integrity, SummaryColumn, SummaryTable, Trace, TraceError, Track, summary_columns
+from profiles.ingest.trace import (
+    CellRows,
+    Device,
+    Integrity,
+    SummaryColumn,
+    SummaryTable,
+    Trace,
+    TraceError,
+    Track,
+    summary_columns,
+)
 
 MAX_GPUS, MAX_COLUMNS, MAX_TRACKS = 1_024, 500, 20_000
 _FLUSH_ROWS = 200_000
@@ -245,7 +255,7 @@ class CounterLog:
 
     def _tables(self) -> list[SummaryTable]:
         """Return least, mean and greatest of every counter and GPU, a table per unit."""
-        rows: dict[str, list[list[Cell]]] = {}
+        rows: dict[str, CellRows] = {}
         for (gpu, counter), track in self._tracks.items():
             course = self._courses[track]
             rows.setdefault(_unit(counter), []).append([gpu.group, counter.name, course.least, course.mean, course.most])

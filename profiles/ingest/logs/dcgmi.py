@@ -15,7 +15,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.logs.counters import MAX_COLUMNS, MAX_GPUS, Counter, CounterLog, Gpu
 from profiles.ingest.logs.lines import Moment, complete_lines, head_lines, parse_moment
 from profiles.ingest.naming.bands import BANDS
-from profiles.ingest.trace import Cell, Integrity, SummaryTable, Trace, summary_columns
+from profiles.ingest.trace import CellRows, Integrity, SummaryTable, Trace, summary_columns
 
 # What the fields of `dcgmi dmon` are: their words, the unit that dcgmi does not print, and how a mean reads.
 #
@@ -154,7 +154,7 @@ def _when(match: re.Match[str]) -> str:
 
 def _fields(trace: Trace) -> SummaryTable:
     """What each field of the log is, and how its mean reads."""
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for table in trace.tables:
         for group, name, _, mean, _ in table.rows:
             if field := FIELDS.get(str(name)):

@@ -10,7 +10,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.logs.lines import complete_lines, head_lines
 from profiles.ingest.nccl.job import Call, Choice, Communicator, Job
 from profiles.ingest.nccl.lines import DATATYPES, PATTERNS, parse_line, parse_version
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows
+from profiles.ingest.trace import Cell, CellRows, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows
 
 # Tables of what an NCCL log says.
 
@@ -155,7 +155,7 @@ def _collectives(comms: list[Communicator]) -> SummaryTable:
     columns = summary_columns("Collective: text | Size: bytes | Count: count | Type: text | Operation: text | Calls: count | "
                               "Bytes: bytes | Algorithm: text | Protocol: text | Channels: count | Model: ns | Ranks: count | "
                               "Ranks calling: count | Communicator: text")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for comm in comms:
         used: set[tuple[str, int]] = set()
         for call, by_rank in comm.calls.items():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from profiles.ingest.core.source import Source
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.other.marshal_walk import Damage, MarshalWalk, Pairs
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows
+from profiles.ingest.trace import CellRows, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows
 
 FORMAT = "cprofile"
 MAX_FUNCTIONS = 200_000
@@ -168,7 +168,7 @@ def _function_table(contents: _Contents, integrity: Integrity) -> SummaryTable:
                      max(0, len(contents.functions) - FUNCTION_ROWS))
     everything = sum(sums.own_ns or 0 for _, sums in contents.functions)
     chosen = heapq.nlargest(FUNCTION_ROWS, contents.functions, key=lambda each: (_known(each[1].own_ns), _known(each[1].total_ns)))
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [clip_name(function[2], NAME_CHARS), _place(function), sums.calls, sums.primitive, sums.own_ns,
          None if sums.own_ns is None or not everything else 100.0 * sums.own_ns / everything, sums.total_ns]
         for function, sums in chosen]
@@ -180,7 +180,7 @@ def _call_table(contents: _Contents, integrity: Integrity) -> SummaryTable:
     integrity.remark(f"pairs of caller and callee beyond the {CALL_ROWS:,} of most time: in no table",
                      max(0, len(contents.calls) - CALL_ROWS))
     chosen = heapq.nlargest(CALL_ROWS, contents.calls, key=lambda each: (_known(each[2].total_ns), _known(each[2].calls)))
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [clip_name(caller[2], NAME_CHARS), clip_name(callee[2], NAME_CHARS), _place(caller), _place(callee), sums.calls,
          sums.primitive, sums.own_ns, sums.total_ns] for caller, callee, sums in chosen]
     return SummaryTable("Calls", _CALLS, rows, "Times and counts are the callee's, as far as this caller called it.")

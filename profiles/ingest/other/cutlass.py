@@ -16,7 +16,7 @@ from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import csv_cells
 from profiles.ingest.naming.names import clip_name
 from profiles.ingest.trace import (
-    Cell,
+    CellRows,
     Integrity,
     KernelSum,
     Summary,
@@ -159,7 +159,7 @@ def _best(timed: list[Row], arguments: list[str]) -> SummaryTable:
     for row in timed:
         if _is_good(row):
             problems.setdefault(_problem(row, arguments), []).append(row)
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for problem, tried in problems.items():
         tried.sort(key=lambda row: row.runtime_ns or 0)
         best, second = tried[0], tried[1] if len(tried) > 1 else None
@@ -174,7 +174,7 @@ def _best(timed: list[Row], arguments: list[str]) -> SummaryTable:
 
 def _all(rows: list[Row], arguments: list[str]) -> SummaryTable:
     varying = [name for name in arguments if len({row.cells.get(name, "") for row in rows}) > 1 or name in ("m", "n", "k")]
-    shown: list[list[Cell]] = []
+    shown: CellRows = []
     for row in rows:
         rate, bandwidth = _rates(row)
         shown.append([row.cells["Problem"], row.cells["Operation"], row.cells["Provider"], row.cells["Disposition"],

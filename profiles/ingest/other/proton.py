@@ -16,7 +16,7 @@ import msgspec
 from profiles.ingest.core.source import Source
 from profiles.ingest.naming.names import clip_name, readable
 from profiles.ingest.trace import (
-    Cell,
+    CellRows,
     Device,
     Integrity,
     KernelSum,
@@ -228,14 +228,14 @@ def _sums(kernels: list[Scope]) -> list[KernelSum]:
 
 
 def _untimed_table(kernels: list[Scope]) -> SummaryTable:
-    rows: list[list[Cell]] = [[_readable(kernel.name), kernel.path, int(kernel.own_count), None] for kernel in kernels]
+    rows: CellRows = [[_readable(kernel.name), kernel.path, int(kernel.own_count), None] for kernel in kernels]
     return SummaryTable("Kernels without a time",
         summary_columns("Kernel: text | Path: text | Launches: count | Time: ns"), rows,
                         "The file states a time that is no number: it is unknown, and in no sum of the scopes above.")
 
 
 def _own_table(scopes: list[Scope]) -> SummaryTable:
-    rows: list[list[Cell]] = [[scope.path, int(scope.own_count), None if scope.untimed else round(scope.own_ns)]
+    rows: CellRows = [[scope.path, int(scope.own_count), None if scope.untimed else round(scope.own_ns)]
                               for scope in scopes if scope.own and scope.kernel]
     return SummaryTable("Proton's own kernels",
         summary_columns("Path: text | Launches: count | Time: ns"), rows,
@@ -285,7 +285,7 @@ def _rate(scope: Scope, name: str, work: float | None) -> float | None:
 
 
 def _scope_table(scopes: list[Scope], peaks: dict[str, float]) -> SummaryTable:
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     everything = sum(scope.total_ns for scope in scopes if scope.depth == 0)
     peak = next(iter(peaks.values()), None)
     for scope in scopes:
@@ -306,7 +306,7 @@ def _scope_table(scopes: list[Scope], peaks: dict[str, float]) -> SummaryTable:
 
 def _other_table(scopes: list[Scope]) -> SummaryTable:
     """Metrics of other names: a user's own, cycles, instruction samples."""
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [scope.path, name, value] for scope in scopes for name, value in scope.metrics.items()
         if name != "bytes" and not _FLOPS.match(name)]
     columns = summary_columns("Path: text | Metric: text | Value")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from profiles.ingest.other.snapshot_history import History, Stacks
-from profiles.ingest.trace import Cell, Integrity, SummaryColumn, SummaryTable, summary_columns, with_rows
+from profiles.ingest.trace import Cell, CellRows, Integrity, SummaryColumn, SummaryTable, summary_columns, with_rows
 
 MAX_ROWS = 5000                          # of segments and of blocks; their sums are of all
 TOP_STACKS = 100
@@ -141,7 +141,7 @@ def tables(histories: Sequence[History], state: State, stacks: Stacks) -> list[S
 
 
 def _overview_table(histories: Sequence[History], state: State, zero_ns: int) -> SummaryTable:
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     of = {history.device: history for history in histories}
     for device in sorted(set(of) | state.devices()):
         rows.append([device, *_history_cells(of.get(device), zero_ns), *_state_cells(device, state)])
@@ -194,9 +194,9 @@ def _peak_table(history: History, stacks: Stacks) -> SummaryTable:
                         "Sizes rounded up to 512 bytes, as the allocator counts them.")
 
 
-def _by_stack(sums: dict[int, list[int]], stacks: Stacks, everything: int) -> list[list[Cell]]:
+def _by_stack(sums: dict[int, list[int]], stacks: Stacks, everything: int) -> CellRows:
     ordered = sorted(sums.items(), key=lambda item: -item[1][0])
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [size, 100.0 * size / everything if everything else None, count, stacks.site(stack) or "no stack was recorded",
          "\n".join(stacks.lines(stack))[:3000] if stack >= 0 else None] for stack, (size, count) in ordered[:TOP_STACKS]]
     if len(ordered) > TOP_STACKS:
@@ -223,7 +223,7 @@ def _held_table(state: State, stacks: Stacks) -> SummaryTable:
 
 
 def _failure_table(histories: Sequence[History], stacks: Stacks, zero_ns: int) -> SummaryTable:
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for history in histories:
         for i, action in enumerate(history.action):
             if action == "oom" and len(rows) < MAX_ROWS:
@@ -234,7 +234,7 @@ def _failure_table(histories: Sequence[History], stacks: Stacks, zero_ns: int) -
 
 
 def _segment_table(state: State) -> SummaryTable:
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for segment, count, largest in state.segments[:MAX_ROWS]:
         stream = segment.get("stream")
         rows.append([_whole(segment.get("device")), hex(_whole(segment.get("address"))), _text(segment.get("segment_type")),
@@ -247,7 +247,7 @@ def _segment_table(state: State) -> SummaryTable:
 
 def _block_table(state: State, stacks: Stacks) -> SummaryTable:
     largest = sorted(state.blocks, key=lambda block: -block.size)[:MAX_ROWS]
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for block in largest:
         rows.append([block.device, hex(block.address), block.state, block.size, block.requested, stacks.site(block.stack)])
     columns = summary_columns("GPU | Address: text | State: text | Size: bytes | Asked for: bytes | Asked for by: text")

@@ -11,7 +11,7 @@ from collections import Counter
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.text_lines import read_lines
-from profiles.ingest.trace import Cell, Integrity, Summary, SummaryTable, TraceError, summary_columns
+from profiles.ingest.trace import CellRows, Integrity, Summary, SummaryTable, TraceError, summary_columns
 
 FORMAT = "folded"
 MAX_STACKS, MAX_FUNCTIONS = 1_000_000, 200_000
@@ -64,7 +64,7 @@ def read(source: Source) -> Summary:
 
 def _functions(own: Counter[str], total: Counter[str], stacks: Counter[str]) -> SummaryTable:
     whole = sum(stacks.values()) or 1
-    rows: list[list[Cell]] = [[name, own[name], 100 * own[name] / whole, count, 100 * count / whole]
+    rows: CellRows = [[name, own[name], 100 * own[name] / whole, count, 100 * count / whole]
                               for name, count in sorted(total.items(), key=lambda pair: (-own[pair[0]], -pair[1], pair[0]))]
     columns = summary_columns("Function: text | Own: count | Own share: pct | With what it calls: count | Share: pct")
     return SummaryTable("Functions", columns, rows, "Numbers as the file states them, without a unit: samples of a sampling "
@@ -72,6 +72,6 @@ def _functions(own: Counter[str], total: Counter[str], stacks: Counter[str]) -> 
 
 
 def _stacks(stacks: Counter[str]) -> SummaryTable:
-    rows: list[list[Cell]] = [[" → ".join(stack.split(";")), count] for stack, count in stacks.most_common(_SHOWN_STACKS)]
+    rows: CellRows = [[" → ".join(stack.split(";")), count] for stack, count in stacks.most_common(_SHOWN_STACKS)]
     return SummaryTable("Heaviest stacks", summary_columns("Stack: text | Own: count"), rows,
                         f"The first {_SHOWN_STACKS:,} of {len(stacks):,}; outermost function first.")

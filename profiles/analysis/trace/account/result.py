@@ -10,7 +10,7 @@ from profiles.analysis.trace.account.account import Account, account_of, rank_nu
 from profiles.analysis.trace.account.causes import CAUSES, Group, Row
 from profiles.analysis.trace.account.words import group_text, lead_text
 from profiles.analysis.trace.time.sentences import no_work_text
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import CellRows, SummaryTable, summary_columns
 
 VERSION = 10                        # of what the topic's document holds
 HIGH_PCT, MEDIUM_PCT, LEAST_PCT = 25.0, 5.0, 1.0        # of the wall time to win: severities, and the least that is a finding
@@ -64,7 +64,7 @@ def _row_json(row: Row, wall_ns: int) -> dict[str, Any]:
 
 def _groups_table(account: Account) -> SummaryTable:
     wall = max(1, account.wall_ns)
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [CAUSES[group.cause].label, group.rank or None, group.where[:NAME_CHARS] or None, group.wall_ns, 100 * group.wall_ns / wall,
          group.recoverable_ns, CAUSES[group.cause].means] for group in sorted(account.groups, key=lambda each: -each.wall_ns)]
     return SummaryTable("What the time went to",
@@ -76,7 +76,7 @@ def _groups_table(account: Account) -> SummaryTable:
 
 def _rows_table(account: Account) -> SummaryTable:
     wall = max(1, account.wall_ns)
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [account.gpus[row.gpu], CAUSES[row.cause].label, row.rank or None, row.where[:NAME_CHARS] or None, row.wall_ns,
          100 * row.wall_ns / wall, row.recoverable_ns, row.evidence.get("waits_in")] for row in account.rows]
     return SummaryTable("The same for each GPU",

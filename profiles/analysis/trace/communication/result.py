@@ -21,7 +21,7 @@ from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, l
 from profiles.analysis.trace.time.tiling import DeviceWork, devices
 from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns, with_rows
+from profiles.ingest.trace import CellRows, SummaryTable, summary_columns, with_rows
 from profiles.ingest.windows import MISSING
 
 # Tables of the topic "communication", and the numbers of its pictures.
@@ -54,7 +54,7 @@ def rank_table(facts: CommunicationFacts, rows: list[RankRow]) -> SummaryTable:
     columns = summary_columns("Rank: text | Collectives: count | In collectives: ns | Exposed: ns | "
                               "Hidden behind compute: pct | Transfer: ns | Waiting for others: ns | Standing still: ns | "
                               "Came last: count")
-    cells: list[list[Cell]] = [[
+    cells: CellRows = [[
         each.label, each.launches, each.busy_ns, each.exposed_ns, each.hidden_pct if not facts.launches.on_host else None,
         None if each.wait_ns is None else each.matched_ns - each.wait_ns, each.wait_ns, each.still_ns,
         each.late if facts.met.present.size else None] for each in rows[:MOST]]
@@ -80,7 +80,7 @@ def pair_cells(facts: CommunicationFacts) -> dict[str, Any]:
 def pair_table(facts: CommunicationFacts) -> SummaryTable:
     columns = summary_columns("Waiting: text | For: text | Collectives: count | Waited: ns | Standing still: ns | "
                               "Share of wall time: pct | Mostly because: text | In it: text")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     labels, late = facts.launches.labels, {each.participant: each for each in facts.late}
     if facts.met.present.size:
         waited, count = sums_by_pair(facts.launches, facts.met, facts.waits.wait_ns)
@@ -106,7 +106,7 @@ def size_table(facts: CommunicationFacts) -> SummaryTable:
                               "Total: ns | One takes: ns | Measured as: text | Algorithm bandwidth: B/s | Bus bandwidth: B/s | "
                               "Best bus bandwidth: B/s | Waiting: ns | Standing still: ns | Exposed: pct | Longest: slice")
     ids = facts.frame["id"][facts.launches.rows]
-    rows: list[list[Cell]] = [[
+    rows: CellRows = [[
         each.kind.operation, each.bytes, each.kind.dtype or None, each.ranks, each.kind.group or None, each.launches, each.total_ns,
         each.one_ns, "transfer" if each.transfer_ns is not None else "whole kernel, waiting included", each.algorithm_bytes_s,
         each.bus_bytes_s, each.best_bus_bytes_s, each.waiting_ns, each.still_ns,
@@ -127,7 +127,7 @@ def longest_table(facts: CommunicationFacts) -> SummaryTable:
                               "Start skew: ns | Timeline: window")
     launches, met = facts.launches, facts.met
     waited = np.bincount(met.of[met.of >= 0], weights=facts.waits.wait_ns[met.of >= 0], minlength=met.present.size)
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for each in stable_order(-waited)[:LONGEST].tolist():
         late = int(met.late[each])
         begin = int(met.first_ns[each])

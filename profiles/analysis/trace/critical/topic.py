@@ -18,7 +18,7 @@ from profiles.analysis.trace.time.steps import Span, steps_of
 from profiles.analysis.trace.time.tiling import devices
 from profiles.ingest.arrays import stable_order, sums_by
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Category, Cell, SummaryColumn, SummaryTable, summary_columns
+from profiles.ingest.trace import Category, CellRows, SummaryColumn, SummaryTable, summary_columns
 
 MOST_STEPS, MOST_RANKS, MOST = 100, 16, 200
 HOST_PCT, KERNEL_PCT = 40.0, 25.0           # of the path, to make findings of
@@ -205,7 +205,7 @@ def _ranks(frame: Frame, main: NamedPath) -> SummaryTable:
     path = main.path
     label = np.array([frame.rank_of_track[track] if track >= 0 else "" for track in path.track.tolist()])
     names = [name for name in dict.fromkeys(frame.rank_of_track) if name and main.label == "whole job"]
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for name in names:
         mine = label == name
         host = int(path.length_ns[mine & (path.kind == CPU)].sum())

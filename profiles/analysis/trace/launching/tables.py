@@ -13,7 +13,7 @@ from profiles.analysis.trace.launching.graphs import Graph
 from profiles.analysis.trace.launching.order import FULL, LIMIT, Order, Queue, group_values
 from profiles.analysis.trace.launching.overlap import Copies, Run
 from profiles.ingest.arrays import Bools, Ints, stable_order, sums_by
-from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Category, CellRows, SummaryTable, summary_columns
 
 MOST = 200
 
@@ -48,7 +48,7 @@ def delay_table(order: Order, leads: Bools) -> SummaryTable:
 
 
 def stream_table(order: Order, queues: list[Queue]) -> SummaryTable:
-    rows: list[list[Cell]] = [[order.track_text(each.track), each.launches, round(each.mean, 2), each.most, each.blocked_ns,
+    rows: CellRows = [[order.track_text(each.track), each.launches, round(each.mean, 2), each.most, each.blocked_ns,
              pct_of(each.blocked_ns, each.window_ns),
              pct_of(each.empty_ns, each.window_ns)] for each in queues[:MOST]]
     return SummaryTable("Queues", summary_columns("stream: text | launches: count | mean depth | deepest: count | "

@@ -20,7 +20,7 @@ from profiles.analysis.trace.launching.overlap import Copies, Run, copies, seria
 from profiles.analysis.trace.plausibility.launches import count_launch_calls
 from profiles.ingest.arrays import Bools, stable_order
 from profiles.ingest.naming.names import short_name
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import CellRows, SummaryTable, summary_columns
 
 # Kernels that end before they reach a steady state: what of their time is start, ramp and tail.
 #
@@ -73,7 +73,7 @@ def brief_table(order: Order, brief: Brief) -> SummaryTable:
     groups = group_values(order.name[rows], order.dur_ns[rows])
     everywhere = {int(code): int(number) for code, number in zip(*np.unique(order.name[order.is_kernel], return_counts=True),
                                                                  strict=True)}
-    cells: list[list[Cell]] = [
+    cells: CellRows = [
         [order.frame.names[groups.code[at]], int(groups.count[at]), everywhere.get(int(groups.code[at]), 0), int(groups.total[at]),
          float(groups.p50[at]), float(100.0 * min(1.0, brief.floor_ns / groups.p50[at])) if brief.floor_ns and groups.p50[at]
          else None]

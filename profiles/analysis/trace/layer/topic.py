@@ -21,7 +21,7 @@ from profiles.analysis.trace.layer.records import KernelWork, records_of
 from profiles.analysis.trace.layer.spans import GAPS, Gaps, complete_parts, gaps_within, layer_spans, others_ns
 from profiles.analysis.trace.operators.matmuls import BYTES
 from profiles.ingest.naming.bands import BANDS
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Cell, CellRows, SummaryTable, summary_columns
 
 # The tables of the topic "layer".
 
@@ -152,7 +152,7 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
                               "Least bytes per layer: bytes | FLOP per byte: FLOP/B | Beyond it: text | Ceiling: text | "
                               "Rate: FLOP/s | Bandwidth: B/s | Operator: text | Calls per layer | Calls: count | Time: ns | "
                               "Of all kernels: pct | Kernel: kernel | Longest: slice")
-    out: list[list[Cell]] = []
+    out: CellRows = []
     for row in rows[:ROWS]:
         judged = row.judged(ceilings[row.gpu])
         per = passes_of(row, layers, sized)
@@ -218,7 +218,7 @@ def kernel_table(records: Sequence[KernelWork], ceilings: Mapping[str, Ceilings]
                               "FLOP: FLOP | Least bytes: bytes | FLOP per byte: FLOP/B | Bound by: text | "
                               "Of its ceiling: pct | Beyond it: text | Least time: ns | Ceiling: text | Rate: FLOP/s | "
                               "Bandwidth: B/s | Shapes: text | Basis: text | Remark: text | Longest: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for record in records[:ROWS]:
         judged = record.judged(ceilings[record.gpu])
         basis = "part of the operator" if record.part_of else record.basis
@@ -237,7 +237,7 @@ def collective_table(moved: Sequence[CollectiveWork]) -> SummaryTable:
     columns = summary_columns("Kernel: kernel | Operation: text | Ranks: count | Type: text | Launches: count | Time: ns | "
                               "Message: bytes | On the bus: bytes | Algorithm bandwidth: B/s | Bus bandwidth: B/s | "
                               "Longest: slice")
-    rows: list[list[Cell]] = [[each.kernel[:1_500], each.operation, each.ranks, each.dtype or None, each.launches, each.total_ns,
+    rows: CellRows = [[each.kernel[:1_500], each.operation, each.ranks, each.dtype or None, each.launches, each.total_ns,
                                each.message_bytes, each.bus_bytes, each.algorithm_bytes_s, each.bus_bytes_s, each.longest]
                               for each in moved]
     return SummaryTable("Collectives by size", columns, rows, (

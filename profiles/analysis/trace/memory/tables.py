@@ -15,7 +15,7 @@ from profiles.analysis.trace.memory.events import Counter, DeviceMemory
 from profiles.analysis.trace.memory.peak import Copies, Group, alive_at, before_bytes
 from profiles.analysis.trace.memory.phases import NAMES, Phases
 from profiles.ingest.arrays import stable_order, sums_by
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import CellRows, SummaryTable, summary_columns
 
 # What the topic "memory" knows, before anything is said of it.
 
@@ -85,7 +85,7 @@ def device_table(facts: MemoryFacts) -> SummaryTable:
     columns = summary_columns("Memory of: text | Peak allocated: bytes | Peak at: ns | At the start: bytes | "
                               "At the end: bytes | Peak reserved: bytes | Unused at the peak: bytes | Unused share: pct | "
                               "Of the GPU's memory: pct | Allocations: count | Allocated in all: bytes")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for each in facts.devices:
         held = each.held
         reserved = reserved_at_peak(each)
@@ -123,14 +123,14 @@ def reserved_at_peak(device: Device) -> float | None:
 def peak_table(facts: MemoryFacts) -> SummaryTable:
     columns = summary_columns("Memory of: text | Category: text | Phase: text | Asked for by: text | Bytes: bytes | "
                               "Share: pct | Allocations: count | Largest: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     ids = facts.frame["id"]
     for device in shown_devices(facts):
         if device.made is None or not device.peak_bytes:
             continue
         held, whole = device.held, device.peak_bytes
         before = peak.before_bytes(held)
-        mine: list[list[Cell]] = [[
+        mine: CellRows = [[
             device.label, CATEGORIES[each.category], _PHASES[each.phase], each.site[:300], each.bytes, 100 * each.bytes / whole,
             each.count, int(ids[held.rows[held.began[each.largest]]])] for each in device.groups[:MOST]]
         if before:
@@ -148,7 +148,7 @@ def peak_table(facts: MemoryFacts) -> SummaryTable:
 def largest_table(facts: MemoryFacts) -> SummaryTable:
     columns = summary_columns("Memory of: text | Bytes: bytes | Category: text | Asked for by: text | Allocated at: ns | "
                               "Freed at: ns | Lived: ns | Timeline: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     ids = facts.frame["id"]
     for device in shown_devices(facts):
         if device.made is None:
@@ -167,7 +167,7 @@ def site_table(facts: MemoryFacts) -> SummaryTable:
     """Over the whole trace: who allocates how much, and how much of it is gone at once."""
     columns = summary_columns("Memory of: text | Asked for by: text | Allocations: count | Bytes in all: bytes | "
                               "Largest: bytes | Of them temporary: bytes")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for device in shown_devices(facts):
         if device.made is None or not device.held.began.size:
             continue
@@ -191,7 +191,7 @@ def site_table(facts: MemoryFacts) -> SummaryTable:
 def state_table(facts: MemoryFacts) -> SummaryTable:
     columns = summary_columns("GPU | Reserved: bytes | In use: bytes | Unused: bytes | Beside blocks in use: bytes | "
                               "Largest unused block: bytes | Fragmentation: pct | Unused blocks: count | Segments: count")
-    rows: list[list[Cell]] = [[
+    rows: CellRows = [[
         each.get("device"), each.get("reserved_bytes"), each.get("active_bytes"), each.get("unused_bytes"),
         each.get("stuck_bytes"), each.get("largest_unused_bytes"), fragmentation_pct(each), each.get("unused_blocks"),
         each.get("segments")]
@@ -210,7 +210,7 @@ def copy_table(facts: MemoryFacts) -> SummaryTable:
     columns = summary_columns("Copy: text | Count: count | Bytes: bytes | Time: ns | Share of wall time: pct | Rate: B/s | "
                               "Longest: slice")
     ids = facts.frame["id"]
-    rows: list[list[Cell]] = [[
+    rows: CellRows = [[
         each.name[:300], each.count, each.bytes, each.total_ns, share_pct(each.covered_ns, facts.wall_ns),
         each.bytes_s, int(ids[each.longest])] for each in facts.copies]
     return SummaryTable("Copies and sets", columns, rows, "The rate is bytes over the time of those copies whose size is stated.")
@@ -218,6 +218,6 @@ def copy_table(facts: MemoryFacts) -> SummaryTable:
 
 def call_table(facts: MemoryFacts) -> SummaryTable:
     columns = summary_columns("Call: text | Calls: count | Time: ns")
-    rows: list[list[Cell]] = [[name, count, ns] for name, (count, ns) in sorted(facts.calls.items(), key=lambda each: -each[1][1])]
+    rows: CellRows = [[name, count, ns] for name, (count, ns) in sorted(facts.calls.items(), key=lambda each: -each[1][1])]
     return SummaryTable("Calls that take and give back memory", columns, rows[:MOST],
                         "Each takes the driver's lock; cudaFree waits for the GPU. After warm-up a caching allocator makes none.")

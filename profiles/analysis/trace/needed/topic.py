@@ -23,7 +23,7 @@ from profiles.analysis.trace.operators.tables import sum_below
 from profiles.analysis.trace.operators.topic import module_tree
 from profiles.analysis.trace.operators.tree import readable
 from profiles.ingest.arrays import Ints, stable_order, sums_by
-from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Category, CellRows, SummaryTable, summary_columns
 
 # Where the least time lies: of each module or range around the launches, and of each part of a layer.
 #
@@ -162,7 +162,7 @@ def places_tables(places: Places) -> list[SummaryTable]:
 
 def _range_table(places: Places) -> SummaryTable:
     ranges = sorted(places.ranges, key=lambda each: -each.takes_ns)
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [each.name or f"(outside any {places.what})", each.within or None, each.launches, each.takes_ns, *_least(places, each),
          each.own_takes_ns, each.own_least_ns if _least(places, each)[1] is not None else None] for each in ranges]
     return SummaryTable(f"What each {places.what or 'range'} takes and needs",
@@ -173,7 +173,7 @@ def _range_table(places: Places) -> SummaryTable:
 
 
 def _part_table(places: Places) -> SummaryTable:
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [each.part or "(no part of a layer)", each.launches, each.takes_ns, *_least(places, each),
          each.takes_ns / places.layers if each.part else None,
          each.least_ns / places.layers if each.part and _least(places, each)[1] is not None else None] for each in places.parts]
@@ -351,7 +351,7 @@ def _said(name: str) -> str:
 
 def _parts_table(gpus: Sequence[GpuNeeds]) -> SummaryTable:
     names = [*PARTS, *(kind.name for kind in KINDS)]
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [gpu.label, part_title(name), gpu.parts[name], 100 * gpu.parts[name] / gpu.wall_ns,
          round(gpu.parts[name] / gpu.steps) if gpu.steps else None]
         for gpu in gpus for name in names if gpu.parts.get(name)]
@@ -362,7 +362,7 @@ def _parts_table(gpus: Sequence[GpuNeeds]) -> SummaryTable:
 
 
 def _kinds_table(needs: Needs, claims: Sequence[Claim]) -> SummaryTable:
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [claim.kind.title, claim_text(needs, claim), claim.launches, claim.takes_ns, claim.stays_ns[0], claim.stays_ns[1],
          claim.gain_ns[0], claim.gain_ns[1], claim.kind.change.replace("`", ""), claim.kind.not_worth or None, claim.kind.source]
         for claim in claims]

@@ -23,7 +23,7 @@ from profiles.analysis.trace.operators.grouping import (
     slice_of,
 )
 from profiles.analysis.trace.operators.tensor_cores import least_ns
-from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Category, CellRows, SummaryTable, summary_columns
 
 SLOW_PCT, SHARE_PCT = 30.0, 5.0         # of the least time; of the GPU time: a finding (rules of thumb)
 _ON = {True: "yes", False: "no", None: "name does not say"}
@@ -54,7 +54,7 @@ def convolution_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable |
     longest = groups.longest()
     columns = summary_columns("Kernel: kernel | Algorithm: text | On tensor cores: text | Operator: text | Product: text | "
                               "Launches: count | GPU time: ns | Share: pct | Of the least time: pct | Longest: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for at in groups.order[:ROWS].tolist():
         total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
         found, problem = _convolution(owned, kernel), owned.problem(int(longest[at]))

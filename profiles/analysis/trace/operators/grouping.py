@@ -15,7 +15,7 @@ from profiles.analysis.trace.operators.tensor_cores import alignment_of, on_tens
 from profiles.analysis.trace.operators.tree import canonical, readable
 from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import clip_name
-from profiles.ingest.trace import Category, Cell, SummaryColumn
+from profiles.ingest.trace import Category, Cell, CellRows, SummaryColumn
 
 # GPU work and whose it is: the operator or range that launched each kernel, and what it is to the tensor cores.
 
@@ -189,7 +189,7 @@ def slice_of(owned: OwnedWork, at: int) -> int:
     return int(owned.frame["id"][owned.rows[at]])
 
 
-def rest_rows(groups: Groups, columns: list[SummaryColumn], launches_at: int, ns_at: int, total_ns: int) -> list[list[Cell]]:
+def rest_rows(groups: Groups, columns: list[SummaryColumn], launches_at: int, ns_at: int, total_ns: int) -> CellRows:
     """Return one row for everything below the listed ones."""
     left = groups.order[ROWS:]
     if not left.size:

@@ -25,7 +25,7 @@ from profiles.analysis.trace.operators.tree import Tree, readable
 from profiles.base.words import dims_text
 from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import clip_name
-from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Category, CellRows, SummaryTable, summary_columns
 
 YES, NO, UNKNOWN = USES.index("yes"), USES.index("no"), USES.index("unknown")
 
@@ -37,7 +37,7 @@ def operator_table(owned: OwnedWork) -> SummaryTable:
     calls, main, longest = groups.calls(), groups.main_kernel(), groups.longest()
     columns = summary_columns(f"{owned.kind.capitalize()}: text | Calls: count | Launches: count | GPU time: ns | Share: pct | "
                               "Per call: ns | On tensor cores: pct | Largest kernel: kernel | Longest: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for at in groups.order[:ROWS].tolist():
         total, many, multiply = int(groups.ns[at]), int(calls[at]), int(yes[at] + no[at] + unknown[at])
         per_call = total / many if many else None
@@ -65,7 +65,7 @@ def shape_table(owned: OwnedWork) -> SummaryTable | None:
     columns = summary_columns("Operator: text | Shapes: text | Types: text | Calls: count | Launches: count | GPU time: ns | "
                               "Share: pct | Per call: ns | Product: text | Rate: FLOP/s | Of the peak: pct | "
                               "Largest kernel: kernel | Longest: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for at in groups.order[:ROWS].tolist():
         total, many, first = int(groups.ns[at]), int(calls[at]), int(longest[at])
         per_call = total / many if many else None
@@ -124,7 +124,7 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: Bools) -> Su
     order = stable_order(-tree.total_ns)[:ROWS]
     columns = summary_columns(f"{'Module' if what == 'module' else 'Range'}: text | Within: text | GPU time: ns | Share: pct | "
                               "Forward and rest: ns | Backward: ns | Its own: ns | Launches: count")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for node in order.tolist():
         names = [readable(owned.frame.names[int(tree.name[each])]).removeprefix("nn.Module: ") for each in tree.path(node)]
         total = int(tree.total_ns[node])
@@ -165,7 +165,7 @@ def stack_table(owned: OwnedWork, tree: Tree) -> SummaryTable:
     longest = groups.longest()
     columns = summary_columns("Kernel: kernel | Launched from: text | Launches: count | GPU time: ns | Share: pct | "
                               "Longest: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for at in groups.order[:ROWS].tolist():
         node, total = int(groups.keys[at][1]), int(groups.ns[at])
         names = [readable(owned.frame.names[int(tree.name[each])]) for each in tree.path(node)] if node >= 0 else []

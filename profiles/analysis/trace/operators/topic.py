@@ -33,7 +33,7 @@ from profiles.analysis.trace.operators.tensor_cores import REASONS, alignment_of
 from profiles.analysis.trace.operators.tree import STEP, Tree, ancestors, canonical, forward_of, nearest, readable, tree_of
 from profiles.ingest.arrays import Bools, Ints, stable_order
 from profiles.ingest.naming.names import clip_name
-from profiles.ingest.trace import Category, Cell, SummaryTable, summary_columns
+from profiles.ingest.trace import Category, CellRows, SummaryTable, summary_columns
 
 # Products that are not on tensor cores, or not well: which, why, what would help, and what it is worth at most.
 
@@ -56,7 +56,7 @@ def tensor_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable | None
     longest = groups.longest()
     columns = summary_columns("Kernel: kernel | Operator: text | Product: text | Type: text | Launches: count | GPU time: ns | "
                               "Share: pct | Why: text | What would help: text | To win, at most: ns | Longest: slice")
-    rows: list[list[Cell]] = []
+    rows: CellRows = []
     for at in groups.order[:ROWS].tolist():
         total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
         case = missed_product(owned, int(longest[at]), total, launches)
@@ -222,7 +222,7 @@ def self_time_table(owned: OwnedWork) -> SummaryTable | None:
     np.add.at(gpu_ns, at[at >= 0], owned.ns[at >= 0])
     whole = int(self_ns.sum())
     order = stable_order(-self_ns)
-    cells: list[list[Cell]] = [
+    cells: CellRows = [
         [clip_name(readable(frame.names[int(codes[i])]), TEXT_CHARS), int(calls[i]), int(self_ns[i]),
          share_pct(int(self_ns[i]), whole),
          float(self_ns[i] / calls[i]), int(total_ns[i]), int(gpu_ns[i])] for i in order[:ROWS].tolist()]

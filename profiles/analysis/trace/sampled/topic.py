@@ -17,7 +17,7 @@ from profiles.analysis.core.sentences import pct_text, time_text
 from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.naming.names import operator_of, short_name
-from profiles.ingest.trace import Cell, SummaryTable, summary_columns, with_rows
+from profiles.ingest.trace import CellRows, SummaryTable, summary_columns, with_rows
 
 # GPU metrics sampled beside a trace (Nsight Systems, `--gpu-metrics-devices`): over the time of kernels, and of each kernel.
 #
@@ -219,7 +219,7 @@ def _of(gpu: SampledGpu, key: str, kernel: int | None) -> float | None:
 
 
 def metric_table(frame: Frame, gpus: list[SampledGpu]) -> SummaryTable:
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [frame.device_label(gpu.device), METRICS[key][0], one.name, one.mean_pct, one.idle_pct, one.peak_pct, one.samples,
          one.period_ns, BANDS[_BANDS[key]].reading(one.mean_pct) or None if key in _BANDS else None]
         for gpu in gpus for key in METRICS if (one := gpu.metrics.get(key)) is not None]
@@ -233,7 +233,7 @@ def metric_table(frame: Frame, gpus: list[SampledGpu]) -> SummaryTable:
 
 
 def kernel_table(frame: Frame, gpu: SampledGpu, several: bool) -> SummaryTable:
-    rows: list[list[Cell]] = [
+    rows: CellRows = [
         [frame.names[each.name], each.launches, each.total_ns, each.dense,
          *(_of(gpu, key, each.name) for key in ("sm_active", "sm_issue", "tensor_active", "warps")), dram_pct(gpu, each.name),
          verdict(frame, gpu, each)] for each in gpu.kernels]
