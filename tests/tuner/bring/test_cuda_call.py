@@ -16,7 +16,7 @@ from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.received import read_record
 from tuner.bring.cuda import build
 from tuner.bring.cuda.found import drafts_of, found_of, record_call
-from tuner.bring.cuda.host_edits import with_launches
+from tuner.bring.cuda.host_edits import modern, with_launches
 from tuner.bring.cuda.host_text import host_part
 from tuner.bring.cuda.structs import held_names, lift_tensors
 from tuner.bring.travel.described import describe_text
@@ -35,6 +35,12 @@ compiles = pytest.mark.skipif(shutil.which("g++") is None or importlib.util.find
 ])
 def test_a_launch_becomes_a_call(text: str, expected: str) -> None:
     assert with_launches(text) == expected
+
+
+def test_a_kernel_is_launched_by_its_type() -> None:
+    assert modern("cudaLaunchKernel((void *)k<float>, g, b, args);") == "cudaLaunchKernel(k<float>, g, b, args);"
+    assert modern("cudaFuncSetAttribute(reinterpret_cast<const void*>(k), a, 1)") == "cudaFuncSetAttribute((k), a, 1)"
+    assert modern("x.type().is_cuda() && x.device().type() == at::kCUDA") == "x.is_cuda() && x.device().type() == at::kCUDA"
 
 
 def test_only_what_the_host_function_needs_is_compiled(tmp_path: Path) -> None:
@@ -101,6 +107,16 @@ def test_a_block_of_two_axes_keeps_what_the_kernel_rests_on(tmp_path: Path) -> N
     assert found.default == {"ROWS": 4} and found.recorded is not None and found.recorded["options"] == {
         "block_size_x": 32, "block_size_y": 4}
     assert 'block=lambda meta: (32, meta["ROWS"])' in adapter and 'meta["ROWS"]' in adapter.partition("GRID = ")[2].splitlines()[0]
+
+
+@compiles
+@pytest.mark.process
+@pytest.mark.torch
+def test_a_type_that_the_call_names_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(SCALE)
+    with pytest.raises(Refused, match="a tensor of float32 is taken, float16 is given"):
+        record_call(path, "scale(empty(1000, dtype=fp16), randn(1000), 2.0, 1000)", "", {})
 
 
 @compiles

@@ -26,7 +26,7 @@ from tuner.bring.calls.stand_ins import stand_in_gpu
 from tuner.bring.cuda.build import build
 from tuner.bring.cuda.host_text import HostPart, host_part
 from tuner.bring.cuda.recorder import Recorder
-from tuner.bring.cuda.session import CudaSession, Library
+from tuner.bring.cuda.session import GIVES_OTHER, CudaSession, Library
 from tuner.bring.forked import bound_data
 from tuner.tuning import wire
 from tuner.tuning.kernels.problem import torch_dtype
@@ -85,7 +85,7 @@ def record_built(built: Path, part: HostPart, call: CallExpression, mode: FakeTe
         if "failed" not in told:
             return told
         first = first or told
-        if not any(each in told["failed"] for each in _OF_TYPES):
+        if told["failed"].startswith(GIVES_OTHER) or not any(each in told["failed"] for each in _OF_TYPES):
             break
     if first["failed"] == "the call launches no Triton kernel":
         first["failed"] = "the call launches no kernel"

@@ -22,7 +22,10 @@ _HOST_NAMED, _DEVICE_NAMED = re.compile(r"\b\w*HOST\w*\b"), re.compile(r"[A-Z0-9
 RECORDED = "ridgepoint"
 _EARLIER = ((re.compile(r"(?<!device\(\))\.type\(\)\.(is_cuda|is_sparse)\(\)"), r".\1()"),
             (re.compile(r"(?<!device\(\))\.type\(\)\.scalarType\(\)"), ".scalar_type()"),
-            (re.compile(r"(?<!device\(\))\.type\(\)(?!\s*\.)"), ".scalar_type()"), (re.compile(r"\.data<"), ".data_ptr<"))
+            (re.compile(r"(?<!device\(\))\.type\(\)(?!\s*\.)"), ".scalar_type()"), (re.compile(r"\.data<"), ".data_ptr<"),
+            # a kernel is launched by its type, which tells what its arguments are
+            (re.compile(r"(\bcuda(?:Launch\w*Kernel|LaunchKernel|Func\w+)\s*\(\s*)(?:\((?:const\s+)?void\s*\*\)"
+                        r"|reinterpret_cast<(?:const\s+)?void\s*(?:const\s*)?\*>)"), r"\1"))
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,7 @@ def with_headers(text: str) -> tuple[str, list[str], bool]:
 
 
 def modern(text: str) -> str:
-    """Return the text with what earlier versions of PyTorch called `type()` of a tensor."""
+    """Return the text with the names of today: what earlier versions of PyTorch called `type()`, kernels without a cast."""
     for pattern, new in _EARLIER:
         text = pattern.sub(new, text)
     return text

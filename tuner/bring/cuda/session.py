@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +22,7 @@ from tuner.bring.cuda.host_edits import Parameter
 from tuner.bring.cuda.host_text import HostPart
 from tuner.bring.cuda.recorder import DTYPES, Recorder, pointed_type
 
+GIVES_OTHER = "a tensor of "                # how a refusal begins of one whose type the call itself names
 STREAMS = ("CUstream_st", "CUevent_st")
 
 
@@ -29,7 +31,14 @@ class Library:
 
     def __init__(self, path: Path, part: HostPart, recorder: Recorder) -> None:
         self.recorder = recorder
-        self._library = ctypes.PyDLL(str(path))
+        # lazily: a function of CUDA's that has no stand-in, and is not called, stands in nobody's way
+        opened = ctypes.CDLL(None)
+        opened.dlopen.restype = ctypes.c_void_p
+        handle = opened.dlopen(str(path).encode(), os.RTLD_LAZY | os.RTLD_LOCAL)
+        if not handle:
+            opened.dlerror.restype = ctypes.c_char_p
+            raise Refused(f"the host's part cannot be loaded: {(opened.dlerror() or b'').decode(errors='replace')}")
+        self._library = ctypes.PyDLL(str(path), handle=handle)
         self._library.ridgepoint_functions.restype = ctypes.py_object
         self._library.ridgepoint_call.restype = ctypes.py_object
         self._library.ridgepoint_call.argtypes = [ctypes.c_int, ctypes.py_object]
@@ -39,6 +48,7 @@ class Library:
             place.argtypes, place.restype = [ctypes.c_ulonglong, ctypes.c_ulonglong], None
             recorder.place = place
         self._library.ridgepoint_begin(recorder)
+        self.converts = True
         self.variant = 0                # which variant is called: 0 is the file as it is
         named = [(int(name.rpartition("|")[2]), types) for name, types in self._library.ridgepoint_functions()]
         self.variants = dict(enumerate(part.variants, 1)) if any(number for number, _ in named) else {}
@@ -51,7 +61,9 @@ class Library:
     def call(self, *given: Any, **named: Any) -> list[torch.Tensor]:
         """Return the tensors that the overload for these arguments returns. Raises what it raises, Refused where there is none."""
         refused: Exception | None = None
-        for at, parameters, types in self._functions[self.variant]:
+        overloads = self._functions[self.variant]
+        for tries, (at, parameters, types) in enumerate(overloads if len(overloads) == 1 else [*overloads, *overloads]):
+            self.converts = tries >= len(overloads) or len(overloads) == 1      # only where none takes them as they are
             try:
                 values = _bound(parameters, types, given, named)
                 values = [self._value(value, of) for value, of in zip(values, types, strict=True)]
@@ -75,6 +87,8 @@ class Library:
         wanted = DTYPES.get(pointed_type(pretty), "")
         told = str(value.dtype).removeprefix("torch.")
         if wanted and wanted != told:
+            if not self.converts:
+                raise Refused(f"{GIVES_OTHER}{wanted} is taken, {told} is given")
             value = self.made(value, wanted)
         return self.recorder.address_of(value)
 
@@ -148,8 +162,9 @@ class CudaSession(Session):
     def _as(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         """Return a tensor that the call makes in the type that the host function takes. Raises Refused for any other."""
         at = next((at for at, (each, _) in enumerate(self._made) if each is tensor), None)
-        if at is None:
-            raise Refused(f"a tensor of {dtype} is taken, {str(tensor.dtype).removeprefix('torch.')} is given")
+        is_named = tensor.dtype not in (self.dtype, torch.int64)           # by the call itself
+        if at is None or is_named:
+            raise Refused(f"{GIVES_OTHER}{dtype} is taken, {str(tensor.dtype).removeprefix('torch.')} is given")
         other = tensor.to(getattr(torch, dtype))
         self._made[at] = other, {**self._made[at][1], **describe(other)}
         return other

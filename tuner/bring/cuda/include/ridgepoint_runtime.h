@@ -41,6 +41,9 @@ void exit(int) noexcept {
   ridgepoint::why_left = "the host ends the process";
   siglongjmp(ridgepoint::before_call, 1);
 }
+cudaError_t cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, cudaStream_t) {
+  throw std::runtime_error("a kernel is launched by an address that does not tell which it is");
+}
 cudaError_t cudaMalloc(void **at, size_t bytes) { *at = ridgepoint::allocate(bytes); return cudaSuccess; }
 cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t) { *at = ridgepoint::allocate(bytes); return cudaSuccess; }
 cudaError_t cudaMallocManaged(void **at, size_t bytes, unsigned) { *at = calloc(bytes, 1); return cudaSuccess; }
