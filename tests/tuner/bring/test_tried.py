@@ -54,13 +54,26 @@ class Tiles:
         return y
 
 @triton.jit
+def total(x_ptr, out_ptr, n, BLOCK: tl.constexpr = 256):
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for at in range(0, n, BLOCK):
+        o = at + tl.arange(0, BLOCK)
+        sums += tl.load(x_ptr + tl.program_id(0) * n + o, mask=o < n, other=0.0)
+    tl.store(out_ptr + tl.program_id(0), tl.sum(sums))
+
+def totals(x):
+    out = torch.empty(x.shape[0], device=x.device)
+    total[(x.shape[0],)](x, out, x.shape[1])
+    return out
+
+@triton.jit
 def warped(x_ptr, y_ptr, n, num_warps: tl.constexpr, WIDTH: tl.constexpr):
     o = tl.program_id(0) * n + tl.arange(0, WIDTH)
     tl.store(y_ptr + o, tl.load(x_ptr + o, mask=tl.arange(0, WIDTH) < n), mask=tl.arange(0, WIDTH) < n)
 
 def copy_rows(x):
     y = torch.empty_like(x)
-    warped[(x.shape[0],)](x, y, x.shape[1], num_warps=8, WIDTH=triton.next_power_of_2(x.shape[1]))
+    warped[(x.shape[0],)](x, y, x.shape[1], num_warps=8, enable_fp_fusion=False, WIDTH=triton.next_power_of_2(x.shape[1]))
     return y
 
 class Choosing:
@@ -143,10 +156,16 @@ def test_blocks_that_are_one_number_stay_one(calls: Calls) -> None:
 
 
 @pytest.mark.torch
+def test_a_block_that_is_the_kernels_own_default_is_tuned(calls: Calls) -> None:
+    found = calls.record("totals(randn(512, 4096))")["total"]
+    assert space_of(found) == {"BLOCK": [64, 128, 256, 512, 1024]} and not found.problems
+
+
+@pytest.mark.torch
 def test_warps_that_are_an_argument_too_are_tuned(calls: Calls) -> None:
     found = calls.record("copy_rows(randn(512, 1000))")["warped"]
     assert {each["name"]: each["values"] for each in found.parameters}["num_warps"] == [1, 2, 4, 8, 16]
-    assert found.default["num_warps"] == 8 and not found.problems and not space_of(found)
+    assert found.default["num_warps"] == 8 and not found.problems and space_of(found) == {"enable_fp_fusion": [False]}
     assert calls.compile("warped")["registers"] > 0
 
 
@@ -163,7 +182,7 @@ def test_the_list_of_an_autotuner_of_the_files_own_and_values_that_the_host_sort
 
 @pytest.mark.torch
 def test_a_step_is_tuned_below_a_group_of_scales_and_what_a_kernel_wrote_is_not_known(calls: Calls) -> None:
-    """Inline assembly and counters of loops are stood in for. A step over two scales changes the result, a shorter one does not."""
+    """Inline assembly and counters of loops are stood in for. A step over two scales changes the result, half of one not."""
     found = calls.record("round_and_gather(randn(65536), randn(512))", "fp32")
     assert space_of(found["rounded"])["STEP"] == [64, 128] and "BLOCK" not in space_of(found["rounded"])
     assert any(note.startswith("STEP: no value above 128: with 256 in its place y_ptr differs") for note in found["rounded"].notes)

@@ -23,7 +23,8 @@ METHODS = ("t", "transpose", "permute", "contiguous", "to", "view", "reshape", "
            "clone", "apply", "forward", "eval", "stride", "size", "numel", "T", "mT")
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
           **{name: name for name in ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "uint8",
-                                     "int16", "int32", "int64", "half", "float", "long")}, "boolean": "bool"}
+                                     "int16", "int32", "int64", "half", "float", "long", "complex64", "complex128")},
+          "boolean": "bool"}
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
     ast.Div: operator.truediv, ast.Mod: operator.mod}

@@ -41,6 +41,7 @@ class Launch:
     heuristics: dict[str, Any] = field(default_factory=dict)
     heuristics_above: bool = False          # of the autotuner: it is given what they compute
     held: dict[str, dict[str, Any]] = field(default_factory=dict)       # what tensors were known to hold then, by argument
+    defaulted: frozenset[str] = frozenset()         # arguments that the host does not give
 
     @property
     def name(self) -> str:
@@ -99,13 +100,14 @@ class Recorder:
                    if name not in _NO_OPTIONS and (name not in names or name in LAUNCH_OPTIONS)}
         if lacking := [name for name in names if name not in bound]:
             raise TypeError(f"{kernel.fn.__name__} is launched without {', '.join(lacking)}")
+        defaulted = frozenset(bound) - set(names[:len(given)]) - more.keys()
         bound = {name: bound[name] for name in names}
         if warmup or not self._keeps:
             return _Compiled(self, kernel, options)
-        self._keep(kernel, bound, options, grid)
+        self._keep(kernel, bound, options, grid, defaulted)
         return _Compiled(self, kernel, options)
 
-    def _keep(self, kernel: Any, bound: dict[str, Any], options: dict[str, Any], grid: Any) -> None:
+    def _keep(self, kernel: Any, bound: dict[str, Any], options: dict[str, Any], grid: Any, defaulted: frozenset[str]) -> None:
         if len(self.launches) >= MOST_LAUNCHES:
             raise TooManyLaunches(f"the call launches more than {MOST_LAUNCHES} kernels")
         if long := [name for name, value in bound.items() if type(value) is int and value.bit_length() > MOST_BITS]:
@@ -116,7 +118,8 @@ class Recorder:
                  if name in bound or name in options}
         above = any(not each["tuned"] for each in self._heuristics) and autotune is not None
         held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self.look(value))}
-        self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above, held))
+        self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above, held,
+                                    defaulted))
 
     def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))

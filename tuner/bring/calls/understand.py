@@ -279,8 +279,9 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
         else:
             each.params.pop(name, None)
     each.default |= {name: value for name, value in (("num_warps", warps), ("num_stages", stages)) if name in each.params}
-    each.default |= {name: launch["options"][name] for name in OPTIONS[2:] if name in launch["options"]}
-    each.params |= {name: (launch["options"][name],) for name in OPTIONS[2:] if name in launch["options"]}
+    others = {name: value for name, value in launch["options"].items() if name not in _TRITON}     # as the host gives them
+    each.default |= others
+    each.params |= {name: (value,) for name, value in others.items()}
 
 
 def _name_dims(told: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, int]:

@@ -160,18 +160,19 @@ def _count_changes(one: Launch, other: Launch) -> int:
 def _of_grids(base: Sequence[Launch], sizes: Sequence[int]) -> Iterator[Trial]:
     """Yield launches whose grid, a function of the constexprs, tells how many programs there are with another value of one.
 
-    Not of those that are a number of the call: a size.
+    Those that the host does not give have the same grid. Not of those that are a number of the call: a size.
     """
     for at in _firsts(base):
         launch = base[at]
         listed = len((launch.autotune or {}).get("configs", ())) > 1
         for name, value in constexprs_of(launch).items():
-            if not callable(launch.grid) or name in launch.heuristics or (listed and name in launch.tuned) or (
-                    value in sizes and name not in launch.tuned):
+            is_listed, is_size = listed and name in launch.tuned, value in sizes and name not in launch.tuned
+            is_free = callable(launch.grid) or name in launch.defaulted
+            if not is_free or name in launch.heuristics or is_listed or is_size:
                 continue
             for other in (2 * value, value // 2):
                 try:
-                    programs = launch.programs_with({name: other})
+                    programs = launch.programs if name in launch.defaulted else launch.programs_with({name: other})
                 except Exception:
                     continue
                 if other and programs and min(programs) > 0:
