@@ -91,3 +91,11 @@ def test_the_head_of_a_table_is_written_a_column_a_line() -> None:
 
 def test_a_change_of_time_has_its_sign() -> None:
     assert [shown(numbers.signed_ns(value)) for value in (12400, 0, -12400, None)] == ["+12.4 µs", "0 ns", "-12.4 µs", "—"]
+
+
+def test_a_figure_brings_its_data_and_says_what_it_shows() -> None:
+    drawn = Template('{% figure bars "bars" id="place" %}Bars of {{ name }}{% endfigure %}')
+    assert drawn.render(Context({"bars": {"a": "</script>", "room": 320}, "name": '"'})) == (
+        '<script id="bars-json" type="application/json">{"a": "\\u003C/script\\u003E", "room": 320}</script>'
+        '<div class="figure" data-figure="bars-json" style="min-height:320px" id="place" role="img" '
+        'aria-label="Bars of &quot;"></div>')

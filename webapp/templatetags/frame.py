@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import template
@@ -9,7 +10,7 @@ from django.conf import settings
 from django.template.context import Context
 from django.templatetags.static import static
 from django.urls import get_script_prefix
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html, format_html_join, json_script
 from django.utils.safestring import SafeString, mark_safe
 
 from webapp.frame import navigation
@@ -43,6 +44,19 @@ def css(*names: str) -> SafeString:
 def js(*names: str) -> SafeString:
     """Scripts of a page, modules: {% js "lib/save" "lib/follow" %}."""
     return format_html_join("", '<script type="module" src="{}"></script>', ((static(f"js/{name}.js"),) for name in names))
+
+
+@register.simple_block_tag
+def figure(content: str, drawn: Any, name: str, id: str = "", save: str = "") -> SafeString:
+    """A figure with its data, which lies beside it as `name`-json; `content` is what it says to who does not see it.
+
+    `drawn` may state the `room` that it needs, px; `save`: the name of its files.
+    """
+    room = drawn.get("room") if isinstance(drawn, Mapping) else getattr(drawn, "room", None)
+    attributes = [("style", f"min-height:{room}px" if room else ""), ("id", id), ("data-save", save)]
+    return format_html('{}<div class="figure" data-figure="{}-json"{} role="img" aria-label="{}"></div>',
+                       json_script(drawn, f"{name}-json"), name,
+                       format_html_join("", ' {}="{}"', (each for each in attributes if each[1])), mark_safe(content))
 
 
 @register.filter
