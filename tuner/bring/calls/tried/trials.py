@@ -55,8 +55,9 @@ def try_choices(run: Run, made: Made, sizes: Sequence[int], launches: Sequence[L
     kernels = list(dict.fromkeys(each.at for each in trials))
     for number, at in enumerate(kernels):
         own = _in_turn([each for each in trials if each.at == at], sizes)[:MOST_TRIED]
-        share_s = (end_s - time.monotonic()) / (len(kernels) - number)
-        done += _judge(base[at], own, min(KERNEL_S, max(LEAST_S, share_s)))
+        left_s = end_s - time.monotonic()
+        share_s = max(LEAST_S, left_s / (len(kernels) - number))
+        done += _judge(base[at], own, min(KERNEL_S, share_s) if left_s > 0 else 0.0)
     return instead, done
 
 
