@@ -20,6 +20,7 @@ from tuner.bring.cuda.host_edits import modern, with_launches
 from tuner.bring.cuda.host_text import host_part
 from tuner.bring.cuda.structs import held_names, lift_tensors
 from tuner.bring.travel.described import describe_text
+from tuner.tuning.cuda.text import read_text
 
 compiles = pytest.mark.skipif(shutil.which("g++") is None or importlib.util.find_spec("cuda") is None
                               or importlib.util.find_spec("torch") is None, reason="needs g++, torch and CUDA's headers")
@@ -49,6 +50,15 @@ def test_only_what_the_host_function_needs_is_compiled(tmp_path: Path) -> None:
     assert '::ridgepoint::note("scale_add", __PRETTY_FUNCTION__, {"y", "x", "a", "n"}, y, x, a, n);' in part.plain
     assert part.variants == (("block_size_x", 128), ("block_size_x", 512), ("ITEMS", 2), ("ITEMS", 8))
     assert "cooperative_groups.h" in part.left_out and not part.uses_torch
+
+
+def test_a_number_of_a_type_with_another_name_has_its_width() -> None:
+    text = """using index_t = int64_t;
+typedef unsigned int count_t;
+__global__ void k(float *x, const index_t n, count_t m) { x[n] = m; }
+"""
+    arguments = read_text(text).functions[0].arguments
+    assert [each.scalar for each in arguments] == ["", "i8", "u4"] and arguments[1].kind == "integer"
 
 
 def test_a_function_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def _function(
         uses, problem = Uses(), "nested too deeply to read"
     types = [each.name for each in template if each.is_type]
     arguments = tuple(
-        _argument(part, at, uses, types)
+        _argument(source, part, at, uses, types)
         for at, part in enumerate(split_at_commas(expand(source.arguments_of(item), source.macros)))
         if part not in ([], ["void"])
     )
@@ -197,7 +197,21 @@ def _in_macros(source: Source, text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _argument(words: Sequence[str], at: int, uses: Uses, types: Sequence[str]) -> CudaArgument:
+def _alias_of(source: Source, name: str) -> str:
+    """Return the type that the file gives another name, as `using index_t = int64_t;`; "" where it does not."""
+    for item in source.of_name.get(name, ()):
+        words = source.words[item.first : item.last + 1]
+        if words[0] == "using" and "=" in words:
+            given = words[words.index("=") + 1 : -1]
+        elif words[0] == "typedef" and words[-2:-1] == [name]:
+            given = words[1:-2]
+        else:
+            continue
+        return join([each for each in given if each not in _QUALIFIERS]).removeprefix("std::").removeprefix("::")
+    return ""
+
+
+def _argument(source: Source, words: Sequence[str], at: int, uses: Uses, types: Sequence[str]) -> CudaArgument:
     own = parameter(words)
     plain = list(words[: words.index("=")]) if "=" in words else list(words)
     while "[" in plain:
@@ -209,7 +223,8 @@ def _argument(words: Sequence[str], at: int, uses: Uses, types: Sequence[str]) -
     kind = join(spelled) or "int"
     kind = kind.removeprefix("std::").removeprefix("::")
     kind = kind.removesuffix(" int") if kind not in INTEGERS and kind.removesuffix(" int") in INTEGERS else kind
-    scalar = "" if own.pointer else INTEGERS.get(kind) or NUMBERS.get(kind) or ""
+    plain_kind = kind if own.pointer or kind in INTEGERS or kind in NUMBERS or kind in types else _alias_of(source, kind)
+    scalar = "" if own.pointer else INTEGERS.get(plain_kind) or NUMBERS.get(plain_kind) or ""
     return CudaArgument(
         own.name or "?",
         kind,

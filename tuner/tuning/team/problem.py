@@ -174,6 +174,8 @@ def _value(argument: CudaArgument, value: Any) -> Any:
     """Return what cuda-core passes: an address as a whole number, a number in the width that the function's text names."""
     if isinstance(value, torch.Tensor):
         return value.data_ptr()
+    if value is None and argument.pointer:
+        return 0                        # an optional tensor that is not there
     if isinstance(value, Struct):
         return value
     if argument.scalar:
