@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from profiles.base.refused import Refused
 from tests.tuner.bring.test_calls import Calls
+from tuner.bring.calls.received import read_record
 from tuner.bring.report import Found
 
 FILE = '''
@@ -159,6 +162,12 @@ def test_blocks_that_are_one_number_stay_one(calls: Calls) -> None:
 def test_a_block_that_is_the_kernels_own_default_is_tuned(calls: Calls) -> None:
     found = calls.record("totals(randn(512, 4096))")["total"]
     assert space_of(found) == {"BLOCK": [64, 128, 256, 512, 1024]} and not found.problems
+    told = json.loads(json.dumps(calls.told))
+    assert read_record(told)["tries"] == calls.told["tries"]
+    for wrong in ({"verdict": 3}, {"names": ["a b"]}, {"sizes": [[1]]}, {"sizes": [[1, 2, 3]]}, {"was": {"x": True}},
+                  {"launch": {}}):
+        with pytest.raises(Refused):
+            read_record({**told, "tries": [{**told["tries"][0], **wrong}]})
 
 
 @pytest.mark.torch

@@ -38,7 +38,9 @@ def read_record(told: Any) -> dict[str, Any]:
             "tries": _list(record.get("tries", []), _trial),
             "used": _list(record.get("used", []), _text), "drawn": bool(record.get("drawn")),
             **({"failed_at": _text(record["failed_at"])} if "failed_at" in record else {})}
-    except (KeyError, TypeError, AttributeError) as error:
+    except Refused:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Refused(f"no record of a call ({type(error).__name__}: {error})"[:200]) from error
 
 
