@@ -164,8 +164,9 @@ def test_a_block_that_is_the_kernels_own_default_is_tuned(calls: Calls) -> None:
     assert space_of(found) == {"BLOCK": [64, 128, 256, 512, 1024]} and not found.problems
     told = json.loads(json.dumps(calls.told))
     assert read_record(told)["tries"] == calls.told["tries"]
-    for wrong in ({"verdict": 3}, {"names": ["a b"]}, {"sizes": [[1]]}, {"sizes": [[1, 2, 3]]}, {"was": {"x": True}},
-                  {"launch": {}}):
+    wrongs: list[dict[str, Any]] = [{"verdict": 3}, {"names": ["a b"]}, {"sizes": [[1]]}, {"sizes": [[1, 2, 3]]},
+                                    {"was": {"x": True}}, {"launch": {}}]
+    for wrong in wrongs:
         with pytest.raises(Refused):
             read_record({**told, "tries": [{**told["tries"][0], **wrong}]})
 
