@@ -21,8 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from profiles.base.refused import Refused
 from tuner.bring.calls.expression import CallExpression, read_call
-from tuner.bring.calls.pretending import stand_in_tensors
+from tuner.bring.calls.pretending import pretended, stand_in_tensors
 from tuner.bring.calls.stand_ins import stand_in_gpu
+from tuner.bring.calls.values import Values
 from tuner.bring.cuda.build import build
 from tuner.bring.cuda.host_text import HostPart, host_part
 from tuner.bring.cuda.recorder import Recorder
@@ -70,7 +71,7 @@ def _stand_in() -> FakeTensorMode:
     stand_in_gpu(STANDS_IN_FOR)
     stand_in_tensors()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    with mode:
+    with pretended(mode, Values()):
         torch.empty(2) + 1
     return mode
 
