@@ -25,6 +25,7 @@ from tuner.spaces.own import store_listing
 from tuner.tuning.measure.runner import Session
 from tuner.tuning.operators import Limits, find, limits
 from tuner.tuning.search.finalists import Finalist, is_raced
+from tuner.tuning.search.recorded_searches import recorded_searches
 from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Config, Measured, Outcome, Rejected, Trial, config_key
@@ -40,11 +41,13 @@ MAX_TRIALS = 10_000
 def prior_knowledge(job: TuneJob, session: Session, default: Config | None) -> PriorKnowledge:
     """Return prior knowledge; nothing from this operator, shape, GPU and toolkit itself."""
     operator = find(job.operator)
-    return PriorKnowledge(
+    known = PriorKnowledge(
         operator=job.operator, shape=job.shape, dtype=job.dtype,
         gpu=limits(session.gpu, session.compute_capability, session.environment.get("sms")),
         toolkit=rules.toolkit_text(session.environment), flops=session.flops or 0, bytes=session.bytes or 0, default=default,
         past=past_searches(job, session), fills_sm=operator.fills_sm if operator else {})
+    # of a recording its own answers would be known
+    return known if session.recorded else replace(known, past=[*known.past, *recorded_searches(known)])
 
 
 def past_searches(job: TuneJob, session: Session) -> list[PastSearch]:

@@ -252,6 +252,9 @@ def test_a_search_is_told_of_other_shapes_and_never_of_its_own() -> None:
     assert all("samples_ms" not in trial.outcome.facts for trial in known.past[0].trials)
     live = worker_services.past_searches(again, Session(first.gpu, "9.0", environment={"cuda": "13.3", "triton": "3.8.0"}))
     assert {tuple(past.shape.values()) for past in live} == {tuple(MATMULS[0].values()), tuple(MATMULS[1].values())}
+    measured = Session("NVIDIA H200", "9.0", environment={"cuda": "13.3", "triton": "3.8.0", "sms": 132})
+    told = worker_services.prior_knowledge(again, measured, {"a": 1}).past
+    assert list(told[:len(live)]) == live and len(told) > 10        # those that come with Ridgepoint follow
 
 
 # ---- quarantine ----

@@ -23,7 +23,7 @@ from scipy.spatial import KDTree
 from tuner.tuning.search.strategies.evolution import Breeder
 from tuner.tuning.search.strategies.ledger import Ledger, slowness_of
 from tuner.tuning.search.strategies.model import Proposer
-from tuner.tuning.search.strategies.prior import guess_slowness, rule_terms
+from tuner.tuning.search.strategies.prior import element_bytes, guess_slowness, rule_terms
 from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge, Shape, size_dims
 from tuner.tuning.search.strategies.sizes import Sizes, model_columns
 from tuner.tuning.space import Param, Space
@@ -39,7 +39,7 @@ from tuner.tuning.trial import Config, Trial, config_key
 Array = NDArray[np.float64]
 
 FADES = 4.0               # doublings of a shape's dimensions after which a past counts e times less
-OTHER_GPU, OTHER_CLASS, OTHER_DTYPE, OTHER_TOOLKIT = 0.7, 0.3, 0.5, 0.9
+OTHER_GPU, OTHER_CLASS, OTHER_DTYPE, SAME_BYTES, OTHER_TOOLKIT = 0.7, 0.3, 0.5, 0.95, 0.9
 NEIGHBOURS = 4            # recorded configurations that a new one is interpolated from
 REACH = 0.5               # distance in the unit cube after which a surprise counts e times less
 MOST_RECORDED = 20_000      # of one past
@@ -65,7 +65,8 @@ def similarity(past: PastSearch, known: PriorKnowledge) -> float:
     like = math.exp(-_shape_doublings(past.shape, known.shape) / FADES)
     if past.gpu is not None and known.gpu is not None and past.gpu.gpu != known.gpu.gpu:
         like *= OTHER_GPU if past.gpu.compute_capability == known.gpu.compute_capability else OTHER_CLASS
-    like *= OTHER_DTYPE if past.dtype and known.dtype and past.dtype != known.dtype else 1
+    if past.dtype and known.dtype and past.dtype != known.dtype:
+        like *= SAME_BYTES if element_bytes(past.dtype) == element_bytes(known.dtype) else OTHER_DTYPE
     return like * (OTHER_TOOLKIT if past.toolkit and known.toolkit and past.toolkit != known.toolkit else 1)
 
 
