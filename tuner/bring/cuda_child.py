@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -28,9 +28,9 @@ AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 8 << 30
 
 
-def main(parent_pid: str) -> int:
+def main(argv: Sequence[str]) -> int:
     """Answer one request; return the exit status."""
-    wire.enter_child(int(parent_pid))
+    wire.enter_child(int(argv[0]))
     request = json.loads(sys.stdin.readline())
     bound_data(MAX_DATA_BYTES)
     nvrtc.load()                        # once, for all forks
@@ -71,4 +71,4 @@ def compile_one(job: Mapping[str, Any], gpu: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -93,6 +93,7 @@ class _Forked:
             os.close(ask)
             for stream, number in ((asked, 0), (output, 1), (output, 2)):
                 os.dup2(stream, number)
+            sys.stdin = open(0, closefd=False)          # noqa: SIM115 - for as long as the process lives
             os.environ.update(environ)
             sys.path[:0] = [place for place in environ["PYTHONPATH"].split(os.pathsep) if place not in sys.path]
             run_module(module, [str(os.getppid())])

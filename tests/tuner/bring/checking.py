@@ -13,8 +13,10 @@ from contextlib import contextmanager
 
 from tuner.tuning import wire
 from tuner.tuning.measure.fork_server import Server
-from workers.core import sandbox_inside, warm
+from workers.core import sandbox_inside, warm, warm_walled
 from workers.tune import own
+
+CHECKS = ("tuner.bring.pasted", "tuner.bring.child", "tuner.bring.cuda")
 
 
 @contextmanager
@@ -33,7 +35,7 @@ def checking_parent() -> Iterator[warm.Keeper]:
 def serve(requests_fd: int, report_fd: int) -> None:
     from tuner.tuning.measure.warm import freeze, import_modules, renew, touched_cuda
 
-    without = import_modules(["tuner.bring.pasted", "tuner.bring.child"])
+    without = import_modules([name for name in warm_walled.ALSO if name.startswith(CHECKS)])
     sys.modules["tuner.bring.child"].make_ready()
     freeze()
     server = Server(socket.socket(fileno=requests_fd), report_fd, touched_cuda, renew, sandbox_inside.enter_fork)

@@ -227,7 +227,7 @@ def test_samples_are_compiled_behind_walls(olga: Any, forked: None) -> None:
 @behind_walls
 @with_nvrtc
 @in_threads
-def test_so_is_cuda(olga: Any) -> None:
+def test_so_is_cuda(olga: Any, forked: None) -> None:
     check = compiled(SCALE_ADD, olga)
     lines = check.result["operators"][0]["compiled"]
     assert check.status == "done" and len(lines) == 9 and all(line["registers"] for line in lines)

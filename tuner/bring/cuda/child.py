@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,9 @@ DTYPES = ("float32", "float16", "bfloat16")         # of tensors whose call name
 _OF_TYPES = ("scalar type", "not implemented for", "dtype", "type", "Half", "BFloat16", "float")
 
 
-def main(parent_pid: str) -> int:
+def main(argv: Sequence[str]) -> int:
     """Answer one request; return the exit status."""
-    wire.enter_child(int(parent_pid))
+    wire.enter_child(int(argv[0]))
     request = json.loads(sys.stdin.readline())
     bound_data(MAX_DATA_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))            # of a host that reads what is not there
@@ -96,4 +96,4 @@ def record_built(built: Path, part: HostPart, call: CallExpression, mode: FakeTe
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
