@@ -3,7 +3,6 @@ environment of its own, to a running product."""
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -21,7 +20,6 @@ import yaml
 
 from tests.product import PROJECT, Product, clean_env, seed_database
 from tests.profiles.fleet.test_robust_product import MAKE_TOKEN
-from tests.servers import SHARED
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.link import Link, window_message
 
@@ -92,7 +90,7 @@ def test_the_manifest_starts_what_the_package_has_with_words_that_it_knows(comma
 def product(tmp_path: Path) -> Iterator[Product]:
     home = tmp_path / "home"
     home.mkdir()
-    seed_database(home, Path(os.environ[SHARED]))
+    seed_database(home)
     own = Product(home)
     try:
         own.wait_until_up()

@@ -22,7 +22,6 @@ from django.core.management import call_command
 
 from tests.gpu.fleet.two_jobs import MAKE_TOKEN
 from tests.product import PROJECT, Product, clean_env, seed_database
-from tests.servers import SHARED
 from tests.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.slow,
@@ -56,7 +55,7 @@ class Host:
         self.traces = home / "traces"
         self.traces.mkdir()
         self.environ = {"KINETO_IPC_SOCKET_DIR": self.sockets}
-        seed_database(home, Path(os.environ[SHARED]))
+        seed_database(home)
         self.product = Product(home, "--port", "0", "--gpus", "1", env=self.environ)
         self.jobs: list[subprocess.Popen[bytes]] = []
 

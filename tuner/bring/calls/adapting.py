@@ -29,7 +29,7 @@ from tuner.bring.write import Draft, import_lines
 FEW_VALUES = 1024           # that are written out; more are packed
 
 
-class _Writing:
+class Writing:
     """One adapter being written: what must be asked is collected while its parts are."""
 
     def __init__(self, each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], call: CallExpression,
@@ -116,7 +116,7 @@ class _Writing:
             return []
         rules = {name: f"lambda meta: {self._in_arguments(formula)}" for name, formula in self.each.derived.items()}
         rules |= {name: f"lambda meta: {self._in_arguments(made)}" for name, made in self.each.makes.items()}
-        return [f"KERNEL = triton.heuristics({_mapping(rules)})({self._function()})"]
+        return [f"KERNEL = triton.heuristics({write_mapping(rules)})({self._function()})"]
 
     def _tensor(self, name: str, one: Mapping[str, Any]) -> str:
         extents = [self._formula(f"arguments.{name}.shape.{axis}", size) for axis, size in enumerate(one["shape"])]
@@ -144,7 +144,7 @@ class _Writing:
             return f"torch.randperm({shape.strip('()').rstrip(',')}, device=device).to({dtype})"
         if "filled" in one:
             filled = one["filled"]
-            number = _number(float(filled)) if isinstance(filled, str) else repr(filled)
+            number = write_number(float(filled)) if isinstance(filled, str) else repr(filled)
             return f"torch.full({shape}, {number}, dtype={dtype}, device=device)"
         if one.get("counts"):
             return f"torch.arange({shape.strip('()').rstrip(',')}, dtype={dtype}, device=device)"
@@ -278,16 +278,16 @@ class _Writing:
         if not is_product:
             self.to_do.append("flops: one per element of the result is proposed")
         if self.each.widened or not launch["autotune"]:
-            values = {name: _tuple(some) for name, some in self.each.params.items()}
-            lines += [f"    params={_mapping(values)},", f"    default={_mapping(self.default())},"]
+            values = {name: write_tuple(some) for name, some in self.each.params.items()}
+            lines += [f"    params={write_mapping(values)},", f"    default={write_mapping(self.default())},"]
             rules = {f"{' × '.join(tile)} accumulators fit into the registers": f'"{" * ".join(tile)} <= 255 * 32 * num_warps"'
                      for tile in (self.kernel.tiles if self.kernel else ()) if all(name in self.each.params for name in tile)}
             if rules and "num_warps" in self.each.params:
-                lines.append(f"    constraints={_mapping(rules)},")
+                lines.append(f"    constraints={write_mapping(rules)},")
         if self.changed.restored:
             lines.append("    restored=(" + "".join(f'"{name}", ' for name in self.changed.restored).rstrip() + "),")
         if self.changed.holds:
-            lines.append(f"    holds={_mapping({name: _number(number) for name, number in self.changed.holds.items()})},")
+            lines.append(f"    holds={write_mapping({name: write_number(number) for name, number in self.changed.holds.items()})},")
         lines[-1] = lines[-1].rstrip(",") + ")]"
         return lines
 
@@ -308,12 +308,12 @@ class _Writing:
 
     def types(self) -> str:
         exact = {name: f"torch.{one['dtype']}" for name, one in self.tensors.items() if one["dtype"] in DTYPES}
-        return _mapping(exact)
+        return write_mapping(exact)
 
 
 _SIZES = {"float32": 4, "float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1, "float16": 2,
           "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
-_SMS = "SMS = torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is_available() else 132"
+SMS = "SMS = torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is_available() else 132"
 _TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "float8e4nv", "fp8e5": "float8e5", "fp64": "float64"}
 
 
@@ -327,7 +327,7 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
         raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
     if not [name for name, one in each.launch["arguments"].items() if one["kind"] in ("tensor", "descriptor")]:
         raise Refused(f"{each.name}: the call gives it no tensor")
-    writing = _Writing(each, kernel, told, call, reference, text)
+    writing = Writing(each, kernel, told, call, reference, text)
     grid, rules = writing.grid(), writing.rules()
     answer = writing.reference()            # before the record, which may then be of the call's own sizes alone
     record = writing.record()
@@ -335,14 +335,14 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
     name = kernel.name if kernel else each.name
     imported = list(dict.fromkeys([name, *([reference] if reference else [])]))
     needs_tl = any("tl." in line for line in arguments)
-    parts = [f'"""{name} as an operator of Ridgepoint, from the call {_in_docstring(call.text)}."""', "",
+    parts = [f'"""{name} as an operator of Ridgepoint, from the call {in_docstring(call.text)}."""', "",
              *(["import array", "import base64", "import zlib", ""] if any("b85decode" in line for line in arguments) else []),
              "import torch", "import triton", *(["import triton.language as tl"] if needs_tl else []),
              *([IMPORT] if each.makes else []), "",
              *import_lines(module, imported),
              "from tuner.team.adapter import Dim, TritonOperator", "",
-             *([_SMS] if writing.counts_sms else []),
-             f"DEFAULT = {_mapping(writing.default())}", f"GRID = {grid}", *rules,
+             *([SMS] if writing.counts_sms else []),
+             f"DEFAULT = {write_mapping(writing.default())}", f"GRID = {grid}", *rules,
              *([] if reference else [f"TYPES = {writing.types()}"]), "", "", *arguments, "", "", *answer, "", "", *record, ""]
     to_do = [*(f"arguments: {ask}" for ask in dict.fromkeys(writing.asks)), *dict.fromkeys(writing.to_do)]
     if not reference:
@@ -375,24 +375,25 @@ def _flat(values: Any) -> Iterator[int]:
 
 def _config(values: Mapping[str, Any]) -> str:
     kwargs = {name: repr(value) for name, value in values.items() if name not in OPTIONS}
-    return f"triton.Config({', '.join([_mapping(kwargs), *(f'{name}={values[name]!r}' for name in OPTIONS if name in values)])})"
+    options = (f"{name}={values[name]!r}" for name in OPTIONS if name in values)
+    return f"triton.Config({', '.join([write_mapping(kwargs), *options])})"
 
 
 def _bracketed(text: str) -> str:
     return f"({text})" if " " in text and not text.startswith("cdiv(") else text
 
 
-def _in_docstring(text: str) -> str:
+def in_docstring(text: str) -> str:
     return text.replace("\\", "/").replace('"""', "'''").replace('"', "'")
 
 
-def _tuple(values: Sequence[Any]) -> str:
+def write_tuple(values: Sequence[Any]) -> str:
     return "(" + ", ".join(map(repr, values)) + ("," if len(values) == 1 else "") + ")"
 
 
-def _number(number: float) -> str:
+def write_number(number: float) -> str:
     return repr(number) if math.isfinite(number) else f'float("{number}")'
 
 
-def _mapping(values: Mapping[str, str]) -> str:
+def write_mapping(values: Mapping[str, str]) -> str:
     return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"

@@ -117,7 +117,7 @@ class Session:
                     if time.monotonic() > end_s or not 1 <= other <= MAX_SIZE or other == size:
                         continue
                     if self._goes_as_before(call, {size: other}):
-                        again.append({"size": size, "is": other, "launches": [_short(each) for each in self.recorder.launches]})
+                        again.append({"size": size, "is": other, "launches": [short_of(each) for each in self.recorder.launches]})
                         break
         return again
 
@@ -131,7 +131,7 @@ class Session:
                 as_before = self._goes_as_before(call)
                 self.choices.instead = {}
                 if as_before:
-                    again.append({"choice": key, "is": other, "launches": [_short(each) for each in self.recorder.launches]})
+                    again.append({"choice": key, "is": other, "launches": [short_of(each) for each in self.recorder.launches]})
         return again
 
     def _unnamed(self, placed: Mapping[str, int], again: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -159,7 +159,7 @@ class Session:
         sizes = [[size, other] for size, other in instead.items()]
         return [{"at": each.at, "sizes": sizes, "names": list(each.names), "was": each.was, "changes": each.changes,
                  "choice": each.choice, "is": each.chosen, "verdict": each.verdict, "tiles": each.tiles,
-                 "launch": _short(each.launch)} for each in trials]
+                 "launch": short_of(each.launch)} for each in trials]
 
     def _make(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
         """Make a tensor that says it lies on the GPU and has no memory. Raises Refused."""
@@ -270,7 +270,7 @@ def _explain(error: BaseException) -> str:
     return f"{name}: {str(error).partition(chr(10))[0]}"[:300] + where
 
 
-def _short(launch: Launch) -> dict[str, Any]:
+def short_of(launch: Launch) -> dict[str, Any]:
     told = describe_launch(launch)
     return {name: told[name] for name in ("kernel", "grid", "arguments", "constexprs", "options")}
 

@@ -75,7 +75,7 @@ def understand(told: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> list[R
 def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel: Kernel | None) -> Recorded:
     each = Recorded(at, launch)
     points = list(read_again(told, at, launch))
-    each.dims = _name_dims(told, launch, points)
+    each.dims = name_dims(told, launch, points)
     varied = {one["size"] for one in told.get("with_sizes", ())}
     autotune = launch.get("autotune")
     if autotune:
@@ -104,7 +104,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
             value = launch["constexprs"][name].get("value")
             each.untuned.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
     each.grid = _find_grid(each, told, at, launch, points, kernel, evidence)
-    each.formulas = _fit_numbers(each, launch, points)
+    each.formulas = fit_numbers(each, launch, points)
     told_by = {*each.params, *each.derived, *launch["heuristics"]}
     each.here += dict.fromkeys(name for path, formula in each.formulas.items()
                                if formula is None and (name := path.split(".")[1]) not in told_by)
@@ -284,7 +284,7 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
     each.params |= {name: (value,) for name, value in others.items()}
 
 
-def _name_dims(told: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, int]:
+def name_dims(told: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, int]:
     """Return a name for each number of the call that the launch follows: of an argument that has it, else a letter."""
     dims: dict[str, int] = {}
     for size in told["sizes"]:
@@ -367,12 +367,12 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
     return axes
 
 
-def _fit_numbers(each: Recorded, launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, str | None]:
+def fit_numbers(each: Recorded, launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, str | None]:
     """Return a formula for each number and flag of the arguments: extents, strides, scalars, constexprs that are not tuned."""
     of_sizes = [one for one in points if not one.choice]
     found: dict[str, str | None] = {}
     for path, kind in _paths(launch):
-        seen = [(one.env(each.dims), value) for one in of_sizes if (value := _at(one.launch, path)) is not None]
+        seen = [(one.env(each.dims), value) for one in of_sizes if (value := value_at(one.launch, path)) is not None]
         if seen and kind == "int":
             found[".".join(map(str, path))] = fit(seen, list(each.dims))
         elif len({value for _, value in seen}) > 1:
@@ -394,7 +394,7 @@ def _paths(launch: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], str]]:
                 yield from (((part, name, extents, axis), "int") for axis in range(len(each[extents])))
 
 
-def _at(launch: Mapping[str, Any], path: Sequence[Any]) -> Any:
+def value_at(launch: Mapping[str, Any], path: Sequence[Any]) -> Any:
     at: Any = launch
     for part in path:
         try:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from profiles.base.refused import Refused
-from tuner.bring.calls.adapting import _SMS, _in_docstring, _mapping, _number, _tuple, _Writing
+from tuner.bring.calls.adapting import SMS, Writing, in_docstring, write_mapping, write_number, write_tuple
 from tuner.bring.calls.expression import CallExpression
 from tuner.bring.cuda.structs import held_names
 from tuner.bring.cuda.understand import RecordedCuda, threads_of
@@ -37,7 +37,7 @@ def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any])
 _TAKEN = ("shape", "dtype", "device", "torch", "triton", "args", "out")
 
 
-class _CudaWriting(_Writing):
+class _CudaWriting(Writing):
     each: RecordedCuda
 
     def __init__(self, each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression) -> None:
@@ -84,7 +84,7 @@ class _CudaWriting(_Writing):
 
     def types(self) -> str:
         """Return the types that tensors of fractions have at a launch: a pointer to double is given nothing shorter."""
-        return _mapping({name: f"torch.{one['dtype']}" for name, one in self.tensors.items() if "float" in one["dtype"]})
+        return write_mapping({name: f"torch.{one['dtype']}" for name, one in self.tensors.items() if "float" in one["dtype"]})
 
     def default(self) -> dict[str, str]:
         return {name: repr(value) for name, value in self.each.default.items()}
@@ -99,9 +99,9 @@ class _CudaWriting(_Writing):
 
     def kernel_text(self, file: str, macros: Mapping[str, int]) -> str:
         """Return the CudaKernel, whose file lies beside the adapter."""
-        template = f", template={_tuple(self.template())}" if self.each.template else ""
+        template = f", template={write_tuple(self.template())}" if self.each.template else ""
         given = {name: f'"{value}"' for name, value in macros.items() if name not in self.each.params}
-        defines = f", defines={_mapping(given)}" if given else ""
+        defines = f", defines={write_mapping(given)}" if given else ""
         return f'CudaKernel(Path(__file__).with_name("{file}"), "{self.source.function.qualified}"{template}{defines})'
 
     def record(self) -> list[str]:
@@ -117,14 +117,14 @@ class _CudaWriting(_Writing):
             lines.append(f"    smem=lambda meta: {self._of_gpu(self._in_arguments(str(self.each.smem)))},")
         lines.append(f'    flops="{" * ".join(self._extents(self.out)) or "1"}", bytes="{self._bytes()}", unit="B/s",')
         self.to_do.append("flops: one per element of the result is proposed")
-        values = {one: _tuple(some) for one, some in self.each.params.items()}
-        lines += [f"    params={_mapping(values)},", f"    default={_mapping(self.default())},"]
+        values = {one: write_tuple(some) for one, some in self.each.params.items()}
+        lines += [f"    params={write_mapping(values)},", f"    default={write_mapping(self.default())},"]
         if threads := threads_of(self.each):
             lines.append(f'    constraints={{"threads per block": "{threads} <= threads"}},')
         if self.changed.restored:
             lines.append("    restored=(" + "".join(f'"{one}", ' for one in self.changed.restored).rstrip() + "),")
         if self.changed.holds:
-            lines.append(f"    holds={_mapping({one: _number(number) for one, number in self.changed.holds.items()})},")
+            lines.append(f"    holds={write_mapping({one: write_number(number) for one, number in self.changed.holds.items()})},")
         lines[-1] = lines[-1].rstrip(",") + ")]"
         return lines
 
@@ -144,10 +144,10 @@ def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str,
     answer, record = writing.reference(), writing.record()
     arguments = writing.arguments()             # last: it raises for what the others had to ask
     has_structs = any(one["kind"] == "tuple" for one in each.launch["arguments"].values())
-    parts = [f'"""{each.name} as an operator of Ridgepoint, from the call {_in_docstring(call.text)}."""', "",
+    parts = [f'"""{each.name} as an operator of Ridgepoint, from the call {in_docstring(call.text)}."""', "",
              "from pathlib import Path", "", "import torch", "import triton", "",
              f"from tuner.team.adapter import CudaKernel, CudaOperator, Dim, {'Struct, ' if has_structs else ''}launch_default", "",
-             *([_SMS] if writing.counts_sms else []),
+             *([SMS] if writing.counts_sms else []),
              f"KERNEL = {writing.kernel_text(file, macros)}", f"GRID = {grid}", f"TYPES = {writing.types()}", "", "",
              *arguments, "", "", *answer, "", "", *record, ""]
     to_do = [*(f"arguments: {ask}" for ask in dict.fromkeys(writing.asks)), *dict.fromkeys(writing.to_do),

@@ -17,7 +17,7 @@ from profiles.base.refused import Refused
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.expression import CallExpression
 from tuner.bring.calls.recorder import describe
-from tuner.bring.calls.session import Session, _short
+from tuner.bring.calls.session import Session, short_of
 from tuner.bring.cuda.host_edits import Parameter
 from tuner.bring.cuda.host_text import HostPart
 from tuner.bring.cuda.recorder import DTYPES, Recorder, pointed_type
@@ -147,7 +147,7 @@ class CudaSession(Session):
         for number, (name, value) in self.library.variants.items() if not self._chose else ():
             self.library.variant = number
             if self._goes_as_before(call):
-                again.append({"choice": name, "is": value, "launches": [_short(each) for each in self.recorder.launches]})
+                again.append({"choice": name, "is": value, "launches": [short_of(each) for each in self.recorder.launches]})
         self.library.variant, self._chose = 0, True
         return again
 

@@ -13,7 +13,7 @@ from profiles.base.refused import Refused
 from tuner.bring.calls.again import Again, read_again
 from tuner.bring.calls.fitting import Point
 from tuner.bring.calls.found import is_contiguous
-from tuner.bring.calls.understand import META, Recorded, _at, _fit_numbers, _name_dims
+from tuner.bring.calls.understand import META, Recorded, fit_numbers, name_dims, value_at
 from tuner.bring.cuda.fitting import fit_capped, fit_simple, value_of
 from tuner.bring.cuda.structs import lift_tensors
 from tuner.bring.cuda_source import CudaSource
@@ -55,7 +55,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
     launch = {**launch, "constexprs": {name: launch["constexprs"][name] for name in names if name in launch["constexprs"]}}
     each = RecordedCuda(at, launch)
     points = list(read_again(told, at, launch))
-    each.dims = _name_dims(told, launch, points)
+    each.dims = name_dims(told, launch, points)
     moved = _moved(source, points)
     for name, values in source.params.items():
         value = _value_of(launch, name, source)
@@ -72,7 +72,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
         each.chosen[name] = "tuned" if name in each.params else "the tensors' type" if value["kind"] == "str" else "the host's"
     for name in [name for name in BLOCK if name in each.params]:
         each.chosen[name] = "the host's threads"
-    each.formulas = _fit_numbers(each, launch, [one for one in points if not one.choice])
+    each.formulas = fit_numbers(each, launch, [one for one in points if not one.choice])
     _fit_left(each, points)
     each.here += dict.fromkeys(name for path, formula in each.formulas.items() if formula is None
                                and (name := path.split(".")[1]) not in each.params and not _is_plain_stride(launch, path))
@@ -90,7 +90,7 @@ def _fit_left(each: RecordedCuda, points: Sequence[Again]) -> None:
     calls = [one for one in points if not one.choice]
     numbers: dict[str, list[int]] = {}
     for path in each.formulas:
-        at = [_at(one.launch, [int(part) if part.isdecimal() else part for part in path.split(".")]) for one in calls]
+        at = [value_at(one.launch, [int(part) if part.isdecimal() else part for part in path.split(".")]) for one in calls]
         if all(type(number) is int for number in at):
             numbers[path] = at
     for path in [path for path, formula in each.formulas.items() if formula is None and path in numbers]:
