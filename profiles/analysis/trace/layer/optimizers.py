@@ -8,7 +8,7 @@ pass have chunks updates these parameters. Where the counts differ, the sizes st
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import reduce
 from math import gcd, prod
@@ -91,12 +91,11 @@ def add_parameter_sizes(frame: Frame, rows: Ints, call: Ints, work: Ints, works:
     lacking = np.unique(call[mine[work[mine] < 0]])
     if not lacking.size or lacking.size > MOST_CALLS:
         return work
-    passes = _backward_passes(frame, every)
+    sizes_of = _sizes_by_blocks(_backward_passes(frame, every))
     blocks = _blocks(frame, rows[mine], call[mine])
     work, made = work.copy(), dict[tuple[int, int, int], int]()
     for row in lacking.tolist():
-        sizes = _parameters(passes, blocks.get(row, 0))
-        if sizes is None:
+        if (sizes := sizes_of.get(blocks.get(row, 0))) is None:
             continue
         key = (int(frame["name"][row]), int(frame["detail"][row]), blocks[row])
         if key not in made:
@@ -140,14 +139,19 @@ def _blocks(frame: Frame, rows: Ints, call: Ints) -> dict[int, int]:
     return out
 
 
-def _parameters(passes: Sequence[Sizes], blocks: int) -> tuple[int, int] | None:
-    """Return (tensors, elements) of the gradients that fill so many chunks; None where none do, or several that differ."""
-    if blocks <= 0:
-        return None
-    found = {_sums(sizes, 1) for sizes in passes if _chunks(sizes, 1) == blocks} or {
-        _sums(sizes, times) for sizes in passes for times in range(2, MOST_MICRO_BATCHES + 1)
-        if reduce(gcd, sizes.values()) % times == 0 and _chunks(sizes, times) == blocks}
-    return found.pop() if len(found) == 1 else None
+def _sizes_by_blocks(passes: Sequence[Sizes]) -> dict[int, tuple[int, int]]:
+    """Return (tensors, elements) of the gradients that fill so many chunks; without a number that several fill which differ.
+
+    Gradients of a pass as they are come before a part of them: those of one of several micro-batches.
+    """
+    whole, part = defaultdict[int, set[tuple[int, int]]](set), defaultdict[int, set[tuple[int, int]]](set)
+    for sizes in map(Counter, map(dict, {frozenset(each.items()) for each in passes})):        # passes repeat each other
+        common = reduce(gcd, sizes.values())
+        whole[_chunks(sizes, 1)].add(_sums(sizes, 1))
+        for times in range(2, MOST_MICRO_BATCHES + 1):
+            if common % times == 0:
+                part[_chunks(sizes, times)].add(_sums(sizes, times))
+    return {blocks: next(iter(found)) for blocks, found in {**part, **whole}.items() if blocks > 0 and len(found) == 1}
 
 
 def _chunks(sizes: Sizes, times: int) -> int:
