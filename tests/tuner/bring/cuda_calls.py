@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.base.refused import Refused
+from tests.tuner.bring.table import print_rows, read_calls
 from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.received import read_record
 from tuner.bring.cuda.found import drafts_of, found_of, record_call
@@ -52,16 +53,7 @@ def rows_of(folder: Path, file: str, call: str, dtype: str) -> list[dict[str, An
 def main(calls_file: str, folder: str, out: str = "") -> None:
     """Print a line for each kernel; write all as JSON where a file is named."""
     nvrtc.load()
-    rows: list[dict[str, Any]] = []
-    for line in Path(calls_file).read_text().splitlines():
-        if line.strip() and not line.startswith("#"):
-            file, call, dtype = (*line.split("\t"), "", "")[:3]
-            for row in rows_of(Path(folder), file, call, dtype):
-                rows.append(row)
-                sys.stdout.write(json.dumps(row) + "\n")
-                sys.stdout.flush()
-    if out:
-        Path(out).write_text(json.dumps(rows, indent=1))
+    print_rows((row for file, call, dtype in read_calls(calls_file) for row in rows_of(Path(folder), file, call, dtype)), out)
 
 
 if __name__ == "__main__":

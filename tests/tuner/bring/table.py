@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,18 +66,28 @@ def rows_of(folder: Path, file: str, calls: list[tuple[str, str]]) -> list[dict[
 def main(calls_file: str, folder: str, out: str = "") -> None:
     """Print a line for each kernel; write all as JSON where a file is named."""
     by_file: dict[str, list[tuple[str, str]]] = {}
+    for file, call, dtype in read_calls(calls_file):
+        by_file.setdefault(file, []).extend([(call, dtype)] if call else [])
+    print_rows((row for file, calls in by_file.items() for row in rows_of(Path(folder), file, calls)), out)
+
+
+def read_calls(calls_file: str) -> Iterator[tuple[str, str, str]]:
+    """Yield file, call and type of each line, "" where it has none."""
     for line in Path(calls_file).read_text().splitlines():
         if line.strip() and not line.startswith("#"):
             file, call, dtype = (*line.split("\t"), "", "")[:3]
-            by_file.setdefault(file, []).extend([(call, dtype)] if call else [])
-    rows: list[dict[str, Any]] = []
-    for file, calls in by_file.items():
-        for row in rows_of(Path(folder), file, calls):
-            rows.append(row)
-            sys.stdout.write(json.dumps(row) + "\n")
-            sys.stdout.flush()
+            yield file, call, dtype
+
+
+def print_rows(rows: Iterable[dict[str, Any]], out: str) -> None:
+    """Print each row as it is made; write all as JSON where a file is named."""
+    made: list[dict[str, Any]] = []
+    for row in rows:
+        made.append(row)
+        sys.stdout.write(json.dumps(row) + "\n")
+        sys.stdout.flush()
     if out:
-        Path(out).write_text(json.dumps(rows, indent=1))
+        Path(out).write_text(json.dumps(made, indent=1))
 
 
 if __name__ == "__main__":

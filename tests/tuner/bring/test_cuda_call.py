@@ -122,21 +122,15 @@ def test_a_block_of_two_axes_keeps_what_the_kernel_rests_on(tmp_path: Path) -> N
 @compiles
 @pytest.mark.process
 @pytest.mark.torch
-def test_a_type_that_the_call_names_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("call", "why"), [
+    pytest.param("scale(empty(1000, dtype=fp16), randn(1000), 2.0, 1000)", "a tensor of float32 is taken, float16 is given",
+                 id="a type that the call names is kept"),
+    pytest.param("first_of(randn(4))", "reads or writes memory of a tensor, which has none here", id="a host that reads a tensor")])
+def test_a_call_that_cannot_be_made_says_why(call: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.cu"
     path.write_text(SCALE)
-    with pytest.raises(Refused, match="a tensor of float32 is taken, float16 is given"):
-        record_call(path, "scale(empty(1000, dtype=fp16), randn(1000), 2.0, 1000)", "", {})
-
-
-@compiles
-@pytest.mark.process
-@pytest.mark.torch
-def test_a_host_that_reads_a_tensor_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "mine.cu"
-    path.write_text(SCALE)
-    with pytest.raises(Refused, match="reads or writes memory of a tensor, which has none here"):
-        record_call(path, "first_of(randn(4))", "", {})
+    with pytest.raises(Refused, match=why):
+        record_call(path, call, "", {})
 
 
 @pytest.mark.deep_only              # torch's headers take a compiler half a minute

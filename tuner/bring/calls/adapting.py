@@ -284,6 +284,10 @@ class Writing:
                      for tile in (self.kernel.tiles if self.kernel else ()) if all(name in self.each.params for name in tile)}
             if rules and "num_warps" in self.each.params:
                 lines.append(f"    constraints={write_mapping(rules)},")
+        return self.close(lines)
+
+    def close(self, lines: list[str]) -> list[str]:
+        """Return the lines of the list of operators with what each launch must find, and its end."""
         if self.changed.restored:
             lines.append("    restored=(" + "".join(f'"{name}", ' for name in self.changed.restored).rstrip() + "),")
         if self.changed.holds:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.bring.calls.again import Again, read_again
 from tuner.bring.calls.descriptors import descriptor_rules, is_extent, with_tensors
-from tuner.bring.calls.fitting import Point, fit, fit_flag, fit_fraction
+from tuner.bring.calls.fitting import Point, fit, fit_flag
+from tuner.bring.calls.sizes import fit_numbers, name_dims
 from tuner.bring.calls.tried.evidence import RIGHT, Evidence, evidence_of
 from tuner.bring.source import Kernel
 from tuner.bring.spaces import LEAST_BLOCK, few_values, powers_around
@@ -104,7 +104,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
             value = launch["constexprs"][name].get("value")
             each.untuned.append(f"{name}={value} is not tuned: {reason.removeprefix(UNSURE + ': ')}")
     each.grid = _find_grid(each, told, at, launch, points, kernel, evidence)
-    each.formulas = fit_numbers(each, launch, points)
+    each.formulas = fit_numbers(each.dims, launch, points)
     told_by = {*each.params, *each.derived, *launch["heuristics"]}
     each.here += dict.fromkeys(name for path, formula in each.formulas.items()
                                if formula is None and (name := path.split(".")[1]) not in told_by)
@@ -284,29 +284,6 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
     each.params |= {name: (value,) for name, value in others.items()}
 
 
-def name_dims(told: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, int]:
-    """Return a name for each number of the call that the launch follows: of an argument that has it, else a letter."""
-    dims: dict[str, int] = {}
-    for size in told["sizes"]:
-        changed = [one for one in points if one.size == size]
-        if not any(_numbers(one.launch) != _numbers(launch) for one in changed):
-            continue
-        names = [name for name, each in (*launch["arguments"].items(), *launch["constexprs"].items())
-                 if each.get("value") == size and each["kind"] == "int" and name not in launch["heuristics"]
-                 and all((one.launch["arguments"].get(name) or one.launch["constexprs"].get(name) or {}).get("value") == one.other
-                         for one in changed)]
-        plain = [name for name in names if not re.search(r"stride|block|tile", name, re.IGNORECASE)] or [
-            letter for letter in "MNKRSTUVW" if letter not in dims and letter not in launch["arguments"]
-            and letter not in launch["constexprs"]] or [f"D{len(dims)}"]
-        dims[plain[0]] = size
-    return dims
-
-
-def _numbers(launch: Mapping[str, Any]) -> list[Any]:
-    return [launch["grid"], *[(each.get("value"), each.get("shape"), each.get("strides")) for each in
-                              (*launch["arguments"].values(), *launch["constexprs"].values())]]
-
-
 def _find_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[Again],
                kernel: Kernel | None, evidence: Evidence) -> list[str | None]:
     """Return the formulas of a grid. Blocks that no simple one holds with are left as the host has them: the fewest that do."""
@@ -365,40 +342,3 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
     if None in axes:
         each.unsure.append("what the grid depends on: no simple formula holds in every call that was tried")
     return axes
-
-
-def fit_numbers(each: Recorded, launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, str | None]:
-    """Return a formula for each number and flag of the arguments: extents, strides, scalars, constexprs that are not tuned."""
-    of_sizes = [one for one in points if not one.choice]
-    found: dict[str, str | None] = {}
-    for path, kind in _paths(launch):
-        seen = [(one.env(each.dims), value) for one in of_sizes if (value := value_at(one.launch, path)) is not None]
-        if seen and kind == "int":
-            found[".".join(map(str, path))] = fit(seen, list(each.dims))
-        elif len({value for _, value in seen}) > 1:
-            find = fit_fraction if kind == "float" else fit_flag
-            found[".".join(map(str, path))] = find(seen, list(each.dims)) if kind in ("float", "bool") else None
-    return found
-
-
-def _paths(launch: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield the place of each number, flag and text of a launch, and its kind."""
-    for part in ("arguments", "constexprs"):
-        for name, each in launch[part].items():
-            if each["kind"] == "tuple":
-                yield from (((part, name, "value", at, "value"), one["kind"]) for at, one in enumerate(each["value"])
-                            if one["kind"] == "int")
-            if each["kind"] in ("int", "float", "bool", "str", "none"):
-                yield (part, name, "value"), each["kind"]
-            for extents in ("shape", "strides") if each["kind"] in ("tensor", "descriptor") else ():
-                yield from (((part, name, extents, axis), "int") for axis in range(len(each[extents])))
-
-
-def value_at(launch: Mapping[str, Any], path: Sequence[Any]) -> Any:
-    at: Any = launch
-    for part in path:
-        try:
-            at = at[part]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return at

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from profiles.base.refused import Refused
-from tuner.bring.calls.adapting import SMS, Writing, in_docstring, write_mapping, write_number, write_tuple
+from tuner.bring.calls.adapting import SMS, Writing, in_docstring, write_mapping, write_tuple
 from tuner.bring.calls.expression import CallExpression
 from tuner.bring.cuda.structs import held_names
 from tuner.bring.cuda.understand import RecordedCuda, threads_of
@@ -121,12 +121,7 @@ class _CudaWriting(Writing):
         lines += [f"    params={write_mapping(values)},", f"    default={write_mapping(self.default())},"]
         if threads := threads_of(self.each):
             lines.append(f'    constraints={{"threads per block": "{threads} <= threads"}},')
-        if self.changed.restored:
-            lines.append("    restored=(" + "".join(f'"{one}", ' for one in self.changed.restored).rstrip() + "),")
-        if self.changed.holds:
-            lines.append(f"    holds={write_mapping({one: write_number(number) for one, number in self.changed.holds.items()})},")
-        lines[-1] = lines[-1].rstrip(",") + ")]"
-        return lines
+        return self.close(lines)
 
 
 def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression, file: str,

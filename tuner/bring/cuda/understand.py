@@ -13,7 +13,8 @@ from profiles.base.refused import Refused
 from tuner.bring.calls.again import Again, read_again
 from tuner.bring.calls.fitting import Point
 from tuner.bring.calls.found import is_contiguous
-from tuner.bring.calls.understand import META, Recorded, fit_numbers, name_dims, value_at
+from tuner.bring.calls.sizes import fit_numbers, name_dims, value_at
+from tuner.bring.calls.understand import META, Recorded
 from tuner.bring.cuda.fitting import fit_capped, fit_simple, value_of
 from tuner.bring.cuda.structs import lift_tensors
 from tuner.bring.cuda_source import CudaSource
@@ -72,7 +73,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
         each.chosen[name] = "tuned" if name in each.params else "the tensors' type" if value["kind"] == "str" else "the host's"
     for name in [name for name in BLOCK if name in each.params]:
         each.chosen[name] = "the host's threads"
-    each.formulas = fit_numbers(each, launch, [one for one in points if not one.choice])
+    each.formulas = fit_numbers(each.dims, launch, [one for one in points if not one.choice])
     _fit_left(each, points)
     each.here += dict.fromkeys(name for path, formula in each.formulas.items() if formula is None
                                and (name := path.split(".")[1]) not in each.params and not _is_plain_stride(launch, path))
