@@ -126,7 +126,8 @@ def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int 
                ) -> tuple[Part, ...]:
     """Write the queues of these files to a folder and return the parts that empty them.
 
-    Three processes keep the two processors of the smallest machine busy, since some wait; each more costs what it imports.
+    Four processes keep the two processors of the smallest machine busy, since some wait (three left them a quarter of the time
+    idle); each more costs what it imports. The core waits for little: two and one more.
     """
     if core:
         files = [path for path in files if not path.startswith(BROWSER) and has_core_tests(PROJECT / path)]
@@ -137,10 +138,10 @@ def make_parts(folder: Path, files: list[str], *, core: bool = False, seed: int 
     rest.write_text("".join(f"{line}\n" for line in lines_of(in_order(others, seed))))
     command = (*PYTEST, *(("--core", "-p", "no:playwright") if core else ()),
                *(("-p", "randomly", f"--randomly-seed={seed}") if seed is not None else ()), *extra)
-    pythons = [Part(f"Python {number}", (*command, f"--queue={rest}")) for number in range(1, 4)]
+    pythons = [Part(f"Python {number}", (*command, f"--queue={rest}")) for number in range(1, 4 if core else 5)]
     if not browser.read_text():
         return tuple(pythons)
-    return (*pythons[:2], Part("browser", (*command, f"--queue={browser}")), replace(pythons[2], after="browser"))
+    return (*pythons[:3], Part("browser", (*command, f"--queue={browser}")), replace(pythons[3], after="browser"))
 
 
 JAVASCRIPT = Part("JavaScript", ("make", "--no-print-directory", "js"), in_pytest=False)
