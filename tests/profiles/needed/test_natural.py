@@ -13,7 +13,8 @@ from profiles import ingest
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.lead import causes_with_lead, lead_of_trace, needed_with_lead
-from profiles.analysis.trace.needed.needs import Change, Recording, exclusive_ns, needs_of
+from profiles.analysis.trace.needed.needs import exclusive_ns, needs_of
+from profiles.analysis.trace.needed.simulate import Change, Recording
 from profiles.analysis.trace.needed.topic import shown_claims
 from profiles.analysis.trace.time.result import time_result
 from profiles.ingest.trace import Trace

@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from profiles.analysis.core import intervals
-from profiles.analysis.core.frame import Frame
+from profiles.analysis.core.frame import Frame, once_a_frame
 from profiles.analysis.core.intervals import EMPTY, Intervals
 from profiles.analysis.trace.launching.calls import runtime_calls
 from profiles.analysis.trace.time.idle import DATA, is_wait, track_cover
@@ -140,6 +140,7 @@ DELAYED = (*GENERIC, "launch_latency")              # what a host that were earl
 # What keeps the host from launching, whether or not the GPU still has work.
 STALLS = ("data_loading", "compilation", "garbage_collection", "file_io")
 ALWAYS = Intervals(np.array([0], np.int64), np.array([np.iinfo(np.int64).max], np.int64))
+_NO_ROWS: Rows = np.empty(0, np.intp)
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,7 @@ class Thread:
     waits: dict[str, Intervals]         # by cause: calls in which the host waits for the GPU
 
 
+@once_a_frame
 def pageable_rows(frame: Frame) -> Rows:
     """Copies from or to pageable host memory, as profilers name them."""
     return frame.rows_by_name(lambda name: "ageable" in name, Category.MEMCPY)
@@ -162,6 +164,7 @@ class Host:
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
         self._threads: dict[int, Thread] = {}
+        self._lanes: dict[tuple[int, tuple[Category, ...]], tuple[Rows, Ints, Ints, Ints]] = {}
 
     @cached_property
     def rows(self) -> dict[str, Rows]:
@@ -175,6 +178,19 @@ class Host:
         found["profiler"] = frame.of(Category.OVERHEAD)
         found["host_launch"] = frame.of(Category.CPU_OP, Category.RUNTIME)
         return found
+
+    @cached_property
+    def _rows_by_track(self) -> dict[str, dict[int, Rows]]:
+        return {cause: self._by_track(rows) for cause, rows in self.rows.items()}
+
+    def _by_track(self, rows: Rows) -> dict[int, Rows]:
+        track = self.frame["track"][rows]
+        order = stable_order(track)
+        numbers, first = np.unique(track[order], return_index=True)
+        return dict(zip(numbers.tolist(), np.split(rows[order], first[1:]), strict=True)) if numbers.size else {}
+
+    def _cover(self, rows: Rows) -> Intervals:
+        return intervals.union(self.frame["start_ns"][rows], self.frame.end_ns[rows])
 
     @cached_property
     def _pageable(self) -> Rows:
@@ -204,7 +220,7 @@ class Host:
     def thread(self, track: int) -> Thread:
         """What one thread was in."""
         if track not in self._threads:
-            covers = {cause: track_cover(self.frame, track, rows) for cause, rows in self.rows.items()}
+            covers = {cause: self._cover(rows.get(track, _NO_ROWS)) for cause, rows in self._rows_by_track.items()}
             order = [*(cause for cause, _, _ in HOST), "pageable_copies", "queue_full", "synchronisation", "profiler",
                      "host_launch"]
             sets = in_turn({cause: covers[cause] for cause in order})
@@ -281,19 +297,24 @@ class Host:
         for each in kinds:
             if not left.start_ns.size:
                 break
-            rows = frame.rows_of_track(track)
-            first, last = int(left.start_ns[0]), int(left.end_ns[-1])
-            rows = rows[np.isin(frame["category"][rows], [int(kind) for kind in each]) & ~frame["instant"][rows]
-                        & (frame["start_ns"][rows] < last) & (frame.end_ns[rows] > first)]
-            inside = intervals.overlap_ns(left, frame["start_ns"][rows], frame.end_ns[rows])
-            above = frame.enclosing(frame.parent[rows], *each)
-            at = np.minimum(np.searchsorted(rows, above), max(rows.size - 1, 0))
-            known = (above >= 0) & (rows[at] == above) if rows.size else np.zeros(0, np.bool_)
-            own = inside - sums_by(at[known], inside[known], rows.size)
-            named += [pair for pair in _by_name(frame, rows, own) if not _FRAMES.search(pair[0])]
-            left = intervals.without(left, intervals.union(frame["start_ns"][rows], frame.end_ns[rows]))
+            rows, start, end, around = self._nested(track, each)
+            mine = np.flatnonzero((start < left.end_ns[-1]) & (end > left.start_ns[0]))
+            inside, above = intervals.overlap_ns(left, start[mine], end[mine]), around[mine]
+            own = inside - sums_by(above[above >= 0], inside[above >= 0], rows.size)[mine]
+            named += [pair for pair in _by_name(frame, rows[mine], own) if not _FRAMES.search(pair[0])]
+            left = intervals.without(left, intervals.union(start[mine], end[mine]))
         rest = where.length_ns - sum(ns for _, ns in named)
         return named + ([("", rest)] if rest > 0 else [])
+
+    def _nested(self, track: int, kinds: tuple[Category, ...]) -> tuple[Rows, Ints, Ints, Ints]:
+        """Return a thread's rows of some kinds with start, end, and the place among them of the next one around each, -1: none."""
+        if (track, kinds) not in self._lanes:
+            frame, rows = self.frame, self.frame.rows_of_track(track)
+            rows = rows[np.isin(frame["category"][rows], [int(kind) for kind in kinds]) & ~frame["instant"][rows]]
+            above = frame.enclosing(frame.parent[rows], *kinds)
+            around = np.where(above >= 0, np.searchsorted(rows, above), -1)
+            self._lanes[track, kinds] = rows, frame["start_ns"][rows], frame.end_ns[rows], around
+        return self._lanes[track, kinds]
 
     def _callers(self, where: Intervals, track: int) -> list[tuple[str, int]]:
         """The operator around the wait that each stretch follows or lies in, else the waiting call itself."""

@@ -125,7 +125,7 @@ class Facts:
     frame: Frame
     every: LaunchWork
     items: list[Item]
-    item: list[int]                     # number into `items` by position
+    number: Ints                        # into `items` by position
     ns: Ints
     start_ns: Ints
     end_ns: Ints
@@ -139,13 +139,36 @@ class Facts:
     model: Ints                             # number into `models` by position
     taken: Bools = field(repr=False)       # by a kind before this one
 
+    @cached_property
+    def item(self) -> list[int]:
+        """Return `number` as a list."""
+        return list(self.number.tolist())
+
     def at(self, position: int) -> Item:
         return self.items[self.item[position]]
 
     @cached_property
-    def sequences(self) -> list[list[int]]:
+    def lanes(self) -> list[Ints]:
         """Return the positions of each GPU in order of start."""
-        return [np.flatnonzero(self.device == each).tolist() for each in np.unique(self.device).tolist()]
+        return [np.flatnonzero(self.device == each).astype(np.int64) for each in np.unique(self.device).tolist()]
+
+    @cached_property
+    def sequences(self) -> list[list[int]]:
+        """Return `lanes` as lists."""
+        return [lane.tolist() for lane in self.lanes]
+
+    def places(self, fits: Bools) -> Iterator[tuple[list[int], list[int]]]:
+        """Yield each GPU's sequence and the places in it that fit, `fits` by position; GPUs where none does are left out."""
+        for lane, sequence in zip(self.lanes, self.sequences, strict=True):
+            if (places := np.flatnonzero(fits[lane])).size:
+                yield sequence, places.tolist()
+
+    def runs(self, fits: Bools) -> Iterator[list[int]]:
+        """Yield the positions of each run of one GPU's launches that fit, `fits` by position."""
+        for lane, sequence in zip(self.lanes, self.sequences, strict=True):
+            edges = np.diff(np.concatenate([[False], fits[lane], [False]]).astype(np.int8))
+            for begin, end in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+                yield sequence[begin:end]
 
     @cached_property
     def has_backward(self) -> bool:
@@ -168,10 +191,13 @@ class Facts:
         """Yield the positions whose launch has one of these roles, those taken left out."""
         return self.which(lambda item: item.role in roles)
 
-    def which(self, fits: Callable[[Item], object]) -> Iterator[int]:
-        """Yield the positions whose item fits, those taken left out; `fits` is asked once for each item."""
-        wanted = [bool(fits(item)) for item in self.items]
-        return (position for position, number in enumerate(self.item) if wanted[number] and not self.taken[position])
+    def fits(self, test: Callable[[Item], object]) -> Bools:
+        """Return of each position whether its item passes a test, which is asked once for each item."""
+        return np.array([bool(test(item)) for item in self.items], np.bool_)[self.number]
+
+    def which(self, test: Callable[[Item], object]) -> Iterator[int]:
+        """Yield the positions whose item passes a test, those taken left out."""
+        return (position for position in np.flatnonzero(self.fits(test)).tolist() if not self.taken[position])
 
     def total_ns(self, positions: list[int]) -> int:
         return int(self.ns[positions].sum())
@@ -204,7 +230,7 @@ def facts_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Facts | No
     backward, update = (_is_inside(frame, every, fits, kinds) for fits, kinds in (
         (lambda name: name.startswith(BACKWARD), (Category.CPU_OP,)),
         (lambda name: "Optimizer.step" in name[:80], (Category.ANNOTATION, Category.CPU_OP))))
-    return Facts(frame, every, items, number.tolist(), every.ns, frame["start_ns"][rows].astype(np.int64),
+    return Facts(frame, every, items, number, every.ns, frame["start_ns"][rows].astype(np.int64),
                  frame.end_ns[rows].astype(np.int64), _floors(every, items, number, model, models, ceilings, dram), dram,
                  frame["device"][rows].astype(np.int64), backward, update, ceilings, models, model, np.zeros(rows.size, np.bool_))
 
@@ -221,8 +247,8 @@ def _items(frame: Frame, every: LaunchWork) -> tuple[Ints, list[Item]]:
                                   Category.CPU_OP, Category.ANNOTATION)
     call = np.where(every.call >= 0, every.call, operator)
     detail = np.where(call >= 0, frame["detail"][np.maximum(call, 0)], -1).astype(np.int64)
-    keys = np.stack([frame["name"][every.rows].astype(np.int64), detail, every.work, every.is_part.astype(np.int64), *levels])
-    _, first, number = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    first, number = _distinct([frame["name"][every.rows].astype(np.int64), detail, every.work, every.is_part.astype(np.int64),
+                               *levels])
     items = []
     for place in first.tolist():
         row, work = int(call[place]), int(every.work[place])
@@ -232,7 +258,16 @@ def _items(frame: Frame, every: LaunchWork) -> tuple[Ints, list[Item]]:
         items.append(Item(frame.text(int(every.rows[place])), name, path,
                           Call(frame.text(row) if row >= 0 else "", frame.arguments(row) if row >= 0 else {}),
                           every.works[work] if work >= 0 else None, bool(every.is_part[place])))
-    return number.reshape(-1).astype(np.int64), items
+    return number, items
+
+
+def _distinct(keys: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return the first place of each combination of keys, and the number of each place's combination, in the order of the keys."""
+    first, number = np.zeros(1, np.int64), np.zeros(keys[0].size, np.int64)
+    for key in keys:
+        codes, code = np.unique(key, return_inverse=True)
+        _, first, number = np.unique(number * codes.size + code, return_index=True, return_inverse=True)
+    return first.astype(np.int64), number.astype(np.int64)
 
 
 def _is_inside(frame: Frame, every: LaunchWork, fits: Any, kinds: tuple[Category, ...]) -> Bools:
@@ -311,6 +346,11 @@ def between(floor: float | None, total: float) -> tuple[float, float]:
 def sizes_of(item: Item) -> tuple[int, ...]:
     """Return a product's batch, m, n, k, an attention's batch, heads, KV heads, queries, keys, head size; () unknown."""
     return item.work.sizes if item.work is not None else ()
+
+
+def is_plain_product(item: Item) -> bool:
+    """Return whether a launch is a product of known batch, m, n and k."""
+    return item.role == "product" and len(sizes_of(item)) == 4
 
 
 def element_bytes(item: Item) -> int:

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-import numpy as np
-
 from profiles.analysis.core.sentences import si_text
-from profiles.analysis.trace.needed.facts import Avoidable, Facts, element_bytes, sizes_of, steps_of_names
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, element_bytes, is_plain_product, sizes_of, steps_of_names
 
 # The forward pass computed again within the backward pass: activation checkpoints.
 
@@ -27,11 +25,9 @@ def find_forward(facts: Facts) -> Iterator[Avoidable]:
     if not facts.is_backward.any():
         return
     mine, other = list[int](), list[int]()
-    for sequence in facts.sequences:
-        within = np.array([facts.is_backward[each] and not facts.taken[each] and _is_forward(facts, each) for each in sequence])
-        places = np.flatnonzero(within)
-        mine += [sequence[at] for at in places.tolist()]
-        for before, after in zip(places[:-1].tolist(), places[1:].tolist(), strict=True):       # what runs between two of them
+    for sequence, places in facts.places(facts.fits(_is_forward) & facts.is_backward & ~facts.taken):
+        mine += [sequence[at] for at in places]
+        for before, after in pairwise(places):          # what runs between two of them
             between = sequence[before + 1:after]
             if len(between) <= 12 and all(facts.is_backward[each] and not facts.taken[each] and not _is_gradient(facts, each)
                                           for each in between):
@@ -58,8 +54,8 @@ def result_bytes(facts: Facts, position: int) -> int:
     return size * item.elements
 
 
-def _is_forward(facts: Facts, position: int) -> bool:
-    path = facts.at(position).path
+def _is_forward(item: Item) -> bool:
+    path = item.path
     inside = path[:next((at for at, name in enumerate(path) if name.startswith("autograd::")), len(path))]
     return any(name in _FORWARD_ONLY for name in inside) or any(word in name for name in inside for word in _RECOMPUTES)
 
@@ -109,11 +105,12 @@ def _casts(facts: Facts, tables: set[int]) -> Iterator[int]:
 def find_lookups(facts: Facts) -> Iterator[Avoidable]:
     """Find products of one-hot vectors and a table: `aten::one_hot`, a cast, and a product that contracts it."""
     mine, stays, rows = list[int](), 0.0, 0
-    for sequence in facts.sequences:
-        for at, position in enumerate(sequence):
+    if not any(item.is_within("one_hot") for item in facts.items):
+        return
+    for sequence, places in facts.places(facts.fits(is_plain_product) & ~facts.taken):
+        for at in places:
+            position = sequence[at]
             sizes = sizes_of(facts.at(position))
-            if facts.at(position).role != "product" or len(sizes) != 4 or facts.taken[position]:
-                continue
             before = [each for each in sequence[max(0, at - LOOKED_BACK):at]
                       if facts.at(each).elements == sizes[0] * sizes[1] * sizes[3] and not facts.taken[each]]
             if any(facts.at(each).is_within("one_hot") for each in before):

@@ -32,21 +32,20 @@ def find_scores(facts: Facts) -> Iterator[Avoidable]:
 
 
 def _find(facts: Facts) -> Iterator[Avoidable]:
-    for sequence in facts.sequences:
-        at = 0
-        while at < len(sequence):
-            role = facts.at(sequence[at]).role
-            if role == "softmax" or (facts.at(sequence[at]).is_fused and "softmax" in facts.at(sequence[at]).kernel[:300]):
-                made = _around(facts, sequence, at)
-                if made is not None:
-                    last, found = made
-                    yield found
-                    at = last
-            elif role == "softmax_backward" and (back := _backward(facts, sequence, at)) is not None:
-                last, found = back
+    softmaxes = facts.fits(lambda item: _is_softmax(item) or item.role == "softmax_backward")
+    for sequence, places in facts.places(softmaxes):
+        last = -1
+        for at in places:
+            if at <= last:
+                continue
+            made = (_around if _is_softmax(facts.at(sequence[at])) else _backward)(facts, sequence, at)
+            if made is not None:
+                last, found = made
                 yield found
-                at = last
-            at += 1
+
+
+def _is_softmax(item: Item) -> bool:
+    return item.role == "softmax" or (item.is_fused and "softmax" in item.kernel[:300])
 
 
 def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable] | None:

@@ -35,22 +35,18 @@ def find_written_out(facts: Facts) -> Iterator[Avoidable]:
 
 def find_biases(facts: Facts) -> Iterator[Avoidable]:
     """Find sums of a bias behind a convolution and right before a batch norm, which subtracts the mean and the bias with it."""
-    mine, sums = list[int](), list[int]()
-    for sequence in facts.sequences:
-        for at, position in enumerate(sequence):
-            item = facts.at(position)
-            if facts.taken[position]:
-                continue
-            if item.role == "reduction" and item.is_within("convolution_backward"):
-                sums.append(position)           # the bias's own gradient
-            is_bias = item.role == "elementwise" and item.path[:1] in (("add_",), ("add",)) and item.is_within(
-                "_convolution", "convolution") and not facts.is_backward[position]
-            if is_bias and _is_before_norm(facts, sequence[at + 1:at + 1 + LOOKED_AHEAD], item.elements):
-                mine.append(position)
+    sums = list(facts.which(lambda item: item.role == "reduction" and item.is_within("convolution_backward")))     # its gradient
+    mine = [sequence[at] for sequence, places in facts.places(facts.fits(_adds_bias) & ~facts.is_backward & ~facts.taken)
+            for at in places
+            if _is_before_norm(facts, sequence[at + 1:at + 1 + LOOKED_AHEAD], facts.at(sequence[at]).elements)]
     if len(mine) >= FEWEST:
         mine += sums if len(sums) <= len(mine) else []      # else some biases are of other layers
         yield Avoidable(mine, (0.0, 0.0), f"a bias is added before a batch norm takes it away ({len(mine):,} launches)",
                         numbers={"launches": len(mine)})
+
+
+def _adds_bias(item: Item) -> bool:
+    return item.role == "elementwise" and item.path[:1] in (("add_",), ("add",)) and item.is_within("_convolution", "convolution")
 
 
 def _is_before_norm(facts: Facts, after: list[int], elements: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from profiles.analysis.trace.layer.arguments import Call
-from profiles.analysis.trace.needed.facts import Avoidable, Facts, sizes_of
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, is_plain_product, sizes_of
 from profiles.ingest.trace import Category
 
 LEAST_COLUMNS = 8_000               # of a product that makes logits: vocabularies are larger than layers
@@ -23,13 +23,10 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     if facts.has_backward:
         return                          # a loss reads every row
     tables, prompts = _prompts(facts)
-    for sequence in facts.sequences:
-        for at, position in enumerate(sequence):
-            item = facts.at(position)
-            sizes = sizes_of(item)
-            if item.role != "product" or len(sizes) != 4 or facts.taken[position]:
-                continue
-            batch, rows, columns, inner = sizes
+    for sequence, places in facts.places(facts.fits(is_plain_product) & ~facts.taken):
+        for at in places:
+            position = sequence[at]
+            batch, rows, columns, inner = sizes_of(facts.at(position))
             of_vocabulary = columns in tables if tables else (
                 columns >= LEAST_COLUMNS and columns >= 3 * inner
                 and not _feeds_layer(facts, sequence[at + 1:at + 1 + LAYER], columns))

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from profiles.analysis.trace.layer.arguments import Call
-from profiles.analysis.trace.needed.facts import Avoidable, Facts, between, element_bytes, sizes_of
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, between, element_bytes, sizes_of
 from profiles.ingest.arrays import Bools, Ints
 from profiles.ingest.trace import Category
 
@@ -24,17 +24,21 @@ _SMALL = ("copy", "fill", "elementwise", "index", "reduction", "softmax", "cat",
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
-    for sequence in facts.sequences:
-        yield from _cells(facts, sequence)
-        yield from _heads(facts, sequence)
-        yield from _elements(facts, sequence)
-        yield from _rows(facts, sequence)
+    is_cell, is_one_head = facts.fits(_is_cell) & ~facts.is_backward, facts.fits(_is_one_head) & ~facts.is_backward
+    is_small = facts.fits(lambda item: item.role in _SMALL) & ~facts.is_update
+    for lane, sequence in zip(facts.lanes, facts.sequences, strict=True):
+        yield from _cells(facts, lane[(is_cell & ~facts.taken)[lane]].tolist())
+        yield from _heads(facts, sequence, np.flatnonzero((is_one_head & ~facts.taken)[lane]).tolist())
+        yield from _elements(facts, lane, sequence)
+        yield from _rows(facts, sequence, facts.number[lane], (is_small & ~facts.taken)[lane])
 
 
-def _cells(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
+def _is_cell(item: Item) -> bool:
+    return any(name.rstrip("_") in _CELLS or name in _CELLS for name in item.path)
+
+
+def _cells(facts: Facts, mine: list[int]) -> Iterator[Avoidable]:
     """Recurrent cells called step by step: their products' weights are read again in each."""
-    mine = [position for position in sequence if not facts.taken[position] and not facts.is_backward[position]
-            and any(name.rstrip("_") in _CELLS or name in _CELLS for name in facts.at(position).path)]
     steps = sum(1 for position in mine if "cell" in facts.at(position).kernel[:200].lower()) or sum(
         1 for position in mine if facts.at(position).role == "product") // 2
     if steps < FEWEST_STEPS:
@@ -45,10 +49,9 @@ def _cells(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
                     numbers={"steps": steps, "launches": len(mine)})
 
 
-def _heads(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
+def _heads(facts: Facts, sequence: list[int], places: list[int]) -> Iterator[Avoidable]:
     """Attention of one head after attention of one head, alike, with no norm or residual layer between them."""
     run: list[int] = []
-    places = [at for at, position in enumerate(sequence) if _is_one_head(facts, position)]
     for at, after in pairwise([*places, len(sequence) * 2 + 1]):
         run.append(at)
         alike = after < len(sequence) and sizes_of(facts.at(sequence[after])) == sizes_of(facts.at(sequence[at]))
@@ -64,24 +67,18 @@ def _heads(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
         run = []
 
 
-def _is_one_head(facts: Facts, position: int) -> bool:
-    sizes = sizes_of(facts.at(position))
-    return facts.at(position).role == "attention" and len(sizes) == 6 and sizes[1] == 1 and sizes[3] > 1 \
-        and not facts.taken[position] and not facts.is_backward[position]
+def _is_one_head(item: Item) -> bool:
+    sizes = sizes_of(item)
+    return item.role == "attention" and len(sizes) == 6 and sizes[1] == 1 and sizes[3] > 1
 
 
-def _elements(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
+def _elements(facts: Facts, lane: Ints, sequence: list[int]) -> Iterator[Avoidable]:
     """The same small launch again and again while the host picks one element or row after the other (`for i in …: x[i]`)."""
-    at = 0
-    while at < len(sequence):
-        end = at + 1
-        while end < len(sequence) and facts.item[sequence[end]] == facts.item[sequence[at]]:
-            end += 1
-        run = sequence[at:end]
-        item = facts.at(sequence[at])
-        at = end
-        if len(run) < FEWEST_ELEMENTS or item.role not in ("copy", "fill", "elementwise", "index", "reduction", "product") or any(
-                facts.taken[each] or facts.is_update[each] for each in run):
+    edges = np.flatnonzero(np.diff(facts.number[lane], prepend=-1, append=-1))
+    for begin in np.flatnonzero(np.diff(edges) >= FEWEST_ELEMENTS).tolist():
+        run = sequence[edges[begin]:edges[begin + 1]]
+        if facts.at(run[0]).role not in ("copy", "fill", "elementwise", "index", "reduction", "product") or (
+                facts.taken[run].any() or facts.is_update[run].any()):
             continue
         picks = _picks_between(facts, run[0], run[-1])
         if picks >= len(run) - 1:
@@ -91,11 +88,8 @@ def _elements(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
                             is_region=True, numbers={"launches": len(run)})
 
 
-def _rows(facts: Facts, sequence: list[int]) -> Iterator[Avoidable]:
+def _rows(facts: Facts, sequence: list[int], items: Ints, fits: Bools) -> Iterator[Avoidable]:
     """The same few small launches again and again, a row each (`for row in x: …`): as many picks, or one `unbind` into as many."""
-    small = np.array([item.role in _SMALL for item in facts.items], np.bool_)
-    items = np.array([facts.item[position] for position in sequence], np.int64)
-    fits = small[items] & ~facts.taken[sequence] & ~facts.is_update[sequence]
     until = 0
     for begin, period, rounds in sorted(_repeats(items, fits)):
         if begin < until:
@@ -154,16 +148,16 @@ LEAST_TOKENS = 8                    # of a sample: single tokens follow from one
 
 def find_samples(facts: Facts) -> Iterator[Avoidable]:
     """Find embeddings of one sample again and again, with as many launches between them each time."""
-    for sequence in facts.sequences:
-        for run in _runs(facts, sequence):
+    for sequence, places in facts.places(_begins(facts)):
+        for run in _runs(places, len(sequence)):
             if not _grows(facts, sequence, run) and len(run) >= FEWEST_SAMPLES:
                 yield _sample_loop(facts, sequence[run[0]:min(len(sequence), run[-1] + run[1] - run[0])], len(run))
 
 
 def find_texts(facts: Facts) -> Iterator[Avoidable]:
     """Find embeddings of a text that grows by one token each time: without a cache all of it is computed again for the next."""
-    for sequence in facts.sequences:
-        for run in _runs(facts, sequence):
+    for sequence, places in facts.places(_begins(facts)):
+        for run in _runs(places, len(sequence)):
             if len(run) >= FEWEST_TOKENS and _grows(facts, sequence, run):
                 again = sequence[run[1]:min(len(sequence), run[-1] + run[1] - run[0])]
                 texts = _sample_rows(facts, sequence[run[1]]) - _sample_rows(facts, sequence[run[0]])
@@ -175,11 +169,10 @@ def find_texts(facts: Facts) -> Iterator[Avoidable]:
                                 host_shares=(0.0, 0.0), numbers={"tokens": len(run) - 1, "before": tokens, "texts": texts})
 
 
-def _runs(facts: Facts, sequence: list[int]) -> Iterator[list[int]]:
+def _runs(places: list[int], length: int) -> Iterator[list[int]]:
     """Yield places of embeddings with as many launches between them each time."""
-    begins = [at for at, position in enumerate(sequence) if _begins(facts, position)]
     run: list[int] = []
-    for at, after in pairwise([*begins, len(sequence) + len(sequence)]):
+    for at, after in pairwise([*places, length + length]):
         run.append(at)
         if len(run) > 1 and after - at != run[1] - run[0]:
             yield run
@@ -209,12 +202,14 @@ def _weight_ns(facts: Facts, position: int) -> float:
     return 1e9 * size * sizes[2] * sizes[3] / dram if is_weighted and dram > 0 else 0.0
 
 
-def _begins(facts: Facts, position: int) -> bool:
-    item = facts.at(position)
-    if "embedding" not in item.path or facts.is_backward[position] or facts.taken[position]:
-        return False
+def _begins(facts: Facts) -> Bools:
+    """Return which launches embed a sample."""
+    return facts.fits(_is_embedding) & ~facts.is_backward & ~facts.taken
+
+
+def _is_embedding(item: Item) -> bool:
     rows = [shape[0] for shape in item.shapes[1:2] if len(shape) == 2]
-    return item.role == "index" and bool(rows) and rows[0] >= LEAST_TOKENS
+    return "embedding" in item.path and item.role == "index" and bool(rows) and rows[0] >= LEAST_TOKENS
 
 
 def _sample_loop(facts: Facts, positions: list[int], samples: int) -> Avoidable:

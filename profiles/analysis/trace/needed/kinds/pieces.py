@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from profiles.analysis.trace.needed.facts import Avoidable, Facts, between, sizes_of
-from profiles.ingest.arrays import Bools, Ints
+from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, between, sizes_of
+from profiles.ingest.arrays import Bools
 
 FEWEST = 8                          # pieces that make a loop
 MOST_APART = 40                     # launches between the products of a piece and of the next
@@ -20,18 +20,17 @@ HOST_SHARES = (0.4, 1.0)            # the profiler slows the host: of its time b
 
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find runs of FEWEST products and more with the same weights' shape, each with rows picked by an index before or after it."""
-    for sequence in facts.sequences:
-        picks = np.array([_is_pick(facts, position) for position in sequence], np.bool_)
-        picked = np.concatenate([[0], np.cumsum(picks)])
-        breaks = np.array([facts.at(position).role in _WHOLE_LAYER for position in sequence], np.bool_)
-        broken = np.concatenate([[0], np.cumsum(breaks)])
+    is_pick, breaks = facts.fits(_is_pick), facts.fits(lambda item: item.role in _WHOLE_LAYER)
+    products = facts.fits(lambda item: item.role == "product") & ~facts.taken
+    for lane, sequence in zip(facts.lanes, facts.sequences, strict=True):
+        picks = is_pick[lane]
+        picked, broken = ([0, *np.cumsum(each).tolist()] for each in (picks, breaks[lane]))
         places: dict[tuple[object, ...], list[int]] = {}
-        for at, position in enumerate(sequence):
-            item = facts.at(position)
-            if item.role == "product" and not facts.taken[position]:
-                sizes = sizes_of(item)
-                key = (facts.is_backward[position], *(sizes[2:] if len(sizes) == 4 else (item.path[:1],)))
-                places.setdefault(key, []).append(at)
+        for at in np.flatnonzero(products[lane]).tolist():
+            item = facts.at(sequence[at])
+            sizes = sizes_of(item)
+            key = (facts.is_backward[sequence[at]], *(sizes[2:] if len(sizes) == 4 else (item.path[:1],)))
+            places.setdefault(key, []).append(at)
         taken = np.zeros(len(sequence), np.bool_)
         for _, mine in sorted(places.items(), key=lambda pair: -len(pair[1])):
             for run in _runs(mine, picked, broken):
@@ -42,11 +41,11 @@ def find(facts: Facts) -> Iterator[Avoidable]:
                 yield _loop(facts, sequence[first:last + 1], len(run))
 
 
-def _is_pick(facts: Facts, position: int) -> bool:
-    return any(name.rstrip("_") in _PICKS or name in _PICKS for name in facts.at(position).path[:4])
+def _is_pick(item: Item) -> bool:
+    return any(name.rstrip("_") in _PICKS or name in _PICKS for name in item.path[:4])
 
 
-def _runs(places: list[int], picked: Ints, broken: Ints) -> Iterator[list[int]]:
+def _runs(places: list[int], picked: list[int], broken: list[int]) -> Iterator[list[int]]:
     run = places[:1]
     for before, after in pairwise(places):
         if after - before <= MOST_APART and picked[after] - picked[before] and not broken[after] - broken[before]:

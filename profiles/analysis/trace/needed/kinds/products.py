@@ -9,7 +9,17 @@ from math import prod
 import numpy as np
 
 from profiles.analysis.trace.layer.launches import precision_of
-from profiles.analysis.trace.needed.facts import ROOF_SHARES, Avoidable, Facts, Item, element_bytes, floor_ns, sizes_of, times
+from profiles.analysis.trace.needed.facts import (
+    ROOF_SHARES,
+    Avoidable,
+    Facts,
+    Item,
+    element_bytes,
+    floor_ns,
+    is_plain_product,
+    sizes_of,
+    times,
+)
 
 # 16-bit products whose weights have sizes that tensor cores cannot take as they lie.
 
@@ -70,10 +80,12 @@ def find_shared(facts: Facts) -> Iterator[Avoidable]:
     product reaches at worst the share of its ceiling that the best of the group reaches.
     """
     claimed, best, worst, groups, widths = list[int](), 0.0, 0.0, 0, set[tuple[int, ...]]()
-    for sequence in facts.sequences:
-        at = 0
-        while at < len(sequence):
-            group, at = _group(facts, sequence, at)
+    for sequence, places in facts.places(facts.fits(_begins_group) & ~facts.taken):
+        end = 0
+        for at in places:
+            if at < end:
+                continue
+            group, end = _group(facts, sequence, at)
             if len(group) < 2:
                 continue
             products = [each for each in group if facts.at(each).role == "product"]
@@ -92,16 +104,18 @@ def find_shared(facts: Facts) -> Iterator[Avoidable]:
                         numbers={"launches": len(claimed), "groups": groups})
 
 
+def _begins_group(item: Item) -> bool:
+    """Return whether a launch is one product; in a grouped one each group of rows has weights of its own."""
+    return is_plain_product(item) and sizes_of(item)[0] == 1 and sizes_of(item)[1] >= 1 and not item.is_within(
+        "_grouped_mm", "_scaled_grouped_mm")
+
+
 def _group(facts: Facts, sequence: list[int], at: int) -> tuple[list[int], int]:
     """Return the launches of a run of products of one m and k that begins at a place, and the place behind it; [] where none does.
 
     What another kind claims between them goes.
     """
     first = sizes_of(facts.at(sequence[at]))
-    if facts.at(sequence[at]).is_within("_grouped_mm", "_scaled_grouped_mm"):       # each group of rows has weights of its own
-        return [], at + 1
-    if facts.at(sequence[at]).role != "product" or len(first) != 4 or first[0] != 1 or first[1] < 1 or facts.taken[sequence[at]]:
-        return [], at + 1
     out, squares, products, last, end = list[int](), 0, 0, 0, at + 1
     for place in range(at, min(len(sequence), at + LOOKED_TO_ATTENTION)):
         position = sequence[place]
@@ -155,10 +169,10 @@ def find_copied(facts: Facts) -> Iterator[Avoidable]:
     """
     mine: dict[str, list[int]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    for sequence in facts.sequences:
-        for at, position in enumerate(sequence):
-            how = "" if facts.taken[position] or facts.is_update[position] else _how(facts.at(position))
-            if not how or (how == "expanded" and facts.is_backward[position]):
+    for sequence, places in facts.places(facts.fits(_how) & ~facts.taken & ~facts.is_update):
+        for at in places:
+            position, how = sequence[at], _how(facts.at(sequence[at]))
+            if how == "expanded" and facts.is_backward[position]:
                 continue
             shape = facts.at(position).shapes[0]
             for ahead, after in enumerate(sequence[at + 1:at + 1 + LOOKED_AHEAD]):
@@ -220,14 +234,13 @@ FEWEST_ADAPTERS = 4
 def find_adapters(facts: Facts) -> Iterator[Avoidable]:
     """Find pairs m×r×k, m×n×r of a small r beside a product m×n×k, with what scales and adds their result."""
     claimed, pairs, ranks = list[int](), 0, set[int]()
-    for sequence in facts.sequences:
-        at = 0
-        while at < len(sequence):
-            made = _pair(facts, sequence, at)
+    for sequence, places in facts.places(facts.fits(_is_thin) & ~facts.taken & ~facts.is_backward):
+        end = 0
+        for at in places:
+            made = _pair(facts, sequence, at) if at >= end else None
             if made is None:
-                at += 1
                 continue
-            positions, rank, at = made
+            positions, rank, end = made
             claimed += positions
             pairs += 1
             ranks.add(rank)
@@ -239,14 +252,12 @@ def find_adapters(facts: Facts) -> Iterator[Avoidable]:
                         numbers={"adapters": pairs, "launches": len(claimed)})
 
 
+def _is_thin(item: Item) -> bool:
+    return is_plain_product(item) and 1 < sizes_of(item)[2] <= MOST_RANK and sizes_of(item)[3] >= LEAST_TIMES * sizes_of(item)[2]
+
+
 def _pair(facts: Facts, sequence: list[int], at: int) -> tuple[list[int], int, int] | None:
-    item = facts.at(sequence[at])
-    down = sizes_of(item)
-    if item.role != "product" or len(down) != 4 or facts.taken[sequence[at]] or facts.is_backward[sequence[at]]:
-        return None
-    _, rows, rank, inner = down
-    if not 1 < rank <= MOST_RANK or inner < LEAST_TIMES * rank:
-        return None
+    _, rows, rank, inner = sizes_of(facts.at(sequence[at]))
     for place in range(at + 1, min(len(sequence), at + LOOKED)):
         up = sizes_of(facts.at(sequence[place]))
         if facts.at(sequence[place]).role != "product" or len(up) != 4:

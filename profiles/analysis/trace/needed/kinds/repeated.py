@@ -15,17 +15,16 @@ MOST_REPEATS = 128
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
-    for sequence in facts.sequences:
+    told = facts.fits(lambda item: repetition(item)[0] or item.role == "attention" or _is_loose(item))
+    for sequence, places in facts.places(told & ~facts.taken):
         pending: list[tuple[int, int, tuple[int, ...]]] = []        # place in the sequence, repeats, shape that attention reads
         loose: list[tuple[int, int]] = []                           # place, position of copies without shapes
-        for at, position in enumerate(sequence):
-            item = facts.at(position)
-            if facts.taken[position]:
-                continue
+        for at in places:
+            position, item = sequence[at], facts.at(sequence[at])
             repeats, shape = repetition(item)
             if repeats:
                 pending.append((at, repeats, shape))
-            elif not item.shapes and (item.role == "copy" or _expands(item)):
+            elif _is_loose(item):
                 loose.append((at, position))
             elif item.role == "attention" and not facts.is_backward[position]:
                 mine = [one for one in pending if at - one[0] <= LOOKED_AHEAD and _reads(item, one[2])]
@@ -63,6 +62,10 @@ def repetition(item: Item) -> tuple[int, tuple[int, ...]]:
 def _expands(item: Item) -> bool:
     """Return whether a compiler's kernel writes an expanded tensor out, by its name: in a replayed graph it has no shapes."""
     return item.is_fused and not item.path and all(word in item.kernel[:300] for word in ("_expand_", "_clone_"))
+
+
+def _is_loose(item: Item) -> bool:
+    return not item.shapes and (item.role == "copy" or _expands(item))
 
 
 def _reads(item: Item, shape: tuple[int, ...]) -> bool:

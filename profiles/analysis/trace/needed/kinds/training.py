@@ -27,15 +27,13 @@ _CHANGES = ("mul_", "add_", "sub_", "div_", "lerp_", "addcmul_", "addcdiv_")
 
 
 def find_updates(facts: Facts) -> Iterator[Avoidable]:
-    mine = [each for each in np.flatnonzero(facts.is_update & ~facts.taken).tolist() if not _is_listed(facts.at(each))]
-    mine = mine or [each for sequence in facts.sequences for each in _by_name(facts, sequence)]
+    mine = np.flatnonzero(facts.is_update & ~facts.taken & ~facts.fits(_is_listed)).tolist() or list(_by_name(facts))
     if len(mine) >= FEWEST:
         yield _updates(facts, mine)
-    for sequence in facts.sequences:
-        for run in _in_place(facts, sequence):
-            total = float(facts.total_ns(run))
-            yield Avoidable(run, (0.4 * total, 0.85 * total), f"tensors are changed in place one by one in {len(run):,} launches",
-                            host_shares=(0.4, 1.0), numbers={"launches": len(run)})
+    for run in _in_place(facts):
+        total = float(facts.total_ns(run))
+        yield Avoidable(run, (0.4 * total, 0.85 * total), f"tensors are changed in place one by one in {len(run):,} launches",
+                        host_shares=(0.4, 1.0), numbers={"launches": len(run)})
     clipped = [each for each in facts.which(lambda item: item.path[:1] in (("linalg_vector_norm",), ("norm",)))
                if not facts.is_update[each]]
     if len(clipped) >= FEWEST:
@@ -45,38 +43,26 @@ def find_updates(facts: Facts) -> Iterator[Avoidable]:
                         numbers={"launches": len(clipped)})
 
 
-def _in_place(facts: Facts, sequence: list[int]) -> Iterator[list[int]]:
+def _in_place(facts: Facts) -> Iterator[list[int]]:
     """Yield runs of in-place pointwise launches on many tensors outside of an optimizer: averages of weights, as a rule.
 
     One operator on one shape again and again is a benchmark of it, or one tensor.
     """
-    run: list[int] = []
-    for position in [*sequence, -1]:
-        item = facts.at(position) if position >= 0 else None
-        if item is not None and item.path[:1] and item.path[0] in _CHANGES and item.role == "elementwise" and not (
-                facts.taken[position] or facts.is_update[position] or facts.is_backward[position]):
-            run.append(position)
-            continue
-        kinds = {(facts.at(each).path[0], *facts.at(each).shapes[:1]) for each in run}
-        if len(run) >= FEWEST_CHANGED and len(kinds) > 1:
+    changes = facts.fits(lambda item: item.path[:1] and item.path[0] in _CHANGES and item.role == "elementwise")
+    for run in facts.runs(changes & ~(facts.taken | facts.is_update | facts.is_backward)):
+        if len(run) >= FEWEST_CHANGED and len({(facts.at(each).path[0], *facts.at(each).shapes[:1]) for each in run}) > 1:
             yield run
-        run = []
 
 
-def _by_name(facts: Facts, sequence: list[int]) -> Iterator[int]:
+def _by_name(facts: Facts) -> Iterator[int]:
     """Yield the launches of Adam's updates in a replayed graph: of a run of pointwise ones those from first moment to quotient."""
-    run: list[int] = []
-    for position in [*sequence, -1]:
-        item = facts.at(position) if position >= 0 else None
-        if item is not None and not item.path and not facts.taken[position] and item.role in _POINTWISE and not _is_listed(item):
-            run.append(position)
-            continue
+    pointwise = facts.fits(lambda item: not item.path and item.role in _POINTWISE and not _is_listed(item))
+    for run in facts.runs(pointwise & ~facts.taken):
         named = [_NAMES.search(facts.at(each).kernel[:300]) for each in run]
         words = [found[1] if found else "" for found in named]
         if words.count("addcdiv") >= FEWEST_QUOTIENTS and "lerp" in words:
             last = len(words) - 1 - words[::-1].index("addcdiv")
             yield from run[max(0, words.index("lerp") - 1):last + 1]        # the weights' decay before it
-        run = []
 
 
 def _scaled(facts: Facts, norms: list[int]) -> list[int]:

@@ -17,11 +17,10 @@ _GENERATORS = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")  
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find launches that write a tensor of the shape of the next product's weight from one of another type."""
     made = list[int]()
-    for sequence in facts.sequences:
-        for at, position in enumerate(sequence):
-            item = facts.at(position)
-            if facts.taken[position] or facts.is_backward[position] or facts.is_update[position] or not _changes_type(item):
-                continue
+    changed = facts.fits(_changes_type) & ~(facts.taken | facts.is_backward | facts.is_update)
+    for sequence, places in facts.places(changed):
+        for at in places:
+            position, item = sequence[at], facts.at(sequence[at])
             if at and _is_generated(facts.at(sequence[at - 1]), item):
                 continue
             shape, scaled = item.shapes[0], list[int]()
