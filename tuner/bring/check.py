@@ -13,7 +13,7 @@ from tuner.bring import process, spaces
 from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.found import found_of, read_recorded
 from tuner.bring.cuda import found
-from tuner.bring.cuda_check import SUFFIXES, check_sources, read_sources
+from tuner.bring.cuda.check import SUFFIXES, check_sources, read_sources
 from tuner.bring.literals import UNKNOWN
 from tuner.bring.references import NOT_INDEPENDENT, PROPOSED
 from tuner.bring.report import Found, Problem

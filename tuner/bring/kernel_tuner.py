@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.base.refused import Refused
-from tuner.bring.cuda_source import CudaSource, read_kernel
+from tuner.bring.cuda.source import CudaSource, read_kernel
 from tuner.bring.literals import UNKNOWN, literal
 from tuner.tuning.team.expressions import Expression
 

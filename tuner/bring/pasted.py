@@ -29,11 +29,11 @@ from tuner.bring.calls.proposals import propose_calls
 from tuner.bring.calls.received import read_record
 from tuner.bring.calls.understand import Recorded
 from tuner.bring.check import check_file, read_file
+from tuner.bring.cuda.check import SUFFIXES, read_sources
 from tuner.bring.cuda.found import drafts_of
 from tuner.bring.cuda.found import found_of as found_of_cuda
 from tuner.bring.cuda.proposals import propose_cuda_calls
-from tuner.bring.cuda_check import SUFFIXES, read_sources
-from tuner.bring.cuda_write import file_beside, write_cuda_adapter
+from tuner.bring.cuda.write import file_beside, write_cuda_adapter
 from tuner.bring.forked import bound_data
 from tuner.bring.report import Found
 from tuner.bring.source import OPERATORS, Kernel

@@ -13,7 +13,7 @@ from workers.core import sandbox_inside
 
 ALSO = ("tuner.bring.travel.measuring", "tuner.bring.travel.compiling", "tuner.candidates.judge.compiling",
         "tuner.candidates.judge.child", "tuner.bring.pasted", "tuner.bring.child",
-        "tuner.bring.cuda_child", "tuner.bring.cuda.child")
+        "tuner.bring.cuda.compiling", "tuner.bring.cuda.child")
 
 
 def main(argv: list[str]) -> None:

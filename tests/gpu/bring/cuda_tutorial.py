@@ -23,8 +23,8 @@ from typing import Any
 from tests.gpu.known import of_operator
 from tests.tuner.bring.cuda_files import KERNEL_TUNER, SCALE_ADD, TILED
 from tuner.bring.check import check_file
-from tuner.bring.cuda_check import read_sources
-from tuner.bring.cuda_write import file_beside, write_cuda_adapter
+from tuner.bring.cuda.check import read_sources
+from tuner.bring.cuda.write import file_beside, write_cuda_adapter
 from tuner.tuning.operators import find, limits
 from tuner.tuning.search.finalists import measure_finalists
 from tuner.tuning.search.loop import Budget, tune

@@ -18,8 +18,8 @@ from profiles.base.refused import Refused
 from tests.tuner.bring.table import print_rows, read_calls
 from tuner.bring.calls.expression import read_call
 from tuner.bring.calls.received import read_record
+from tuner.bring.cuda.compiling import compile_one
 from tuner.bring.cuda.found import drafts_of, found_of, record_call
-from tuner.bring.cuda_child import compile_one
 from tuner.tuning.cuda import nvrtc
 
 GPU = "sm_90"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from profiles.base.refused import Refused
-from tuner.bring.cuda_check import check_sources, expression_of
-from tuner.bring.cuda_source import CudaSource, read_cuda
+from tuner.bring.cuda.check import check_sources, expression_of
+from tuner.bring.cuda.source import CudaSource, read_cuda
 from tuner.tuning.cuda import nvrtc
 from tuner.tuning.cuda.defines import as_macro
 

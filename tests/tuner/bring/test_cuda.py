@@ -14,7 +14,7 @@ from tests.scale import scale
 from tests.tuner.bring.cuda_files import KERNEL_TUNER, SCALE_ADD, TILED
 from tests.tuner.bring.test_check import few_samples
 from tuner.bring.check import check_file
-from tuner.bring.cuda_check import GPU, read_sources
+from tuner.bring.cuda.check import GPU, read_sources
 from tuner.tuning.cuda.text import read_text, without_host_code
 
 HAS_NVRTC = importlib.util.find_spec("cuda") is not None
@@ -113,7 +113,7 @@ def test_what_does_not_compile_is_told_with_its_line(tmp_path: Path) -> None:
 @pytest.mark.process
 @compiled
 def test_an_endless_compile_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bring.cuda_check.COMPILE_S", 1.0)
+    monkeypatch.setattr("tuner.bring.cuda.check.COMPILE_S", 1.0)
     endless = ("template<int N> struct F { static const long v = F<N-1>::v + F<N-2>::v; };\n"
                "template<> struct F<0> { static const long v = 0; }; template<> struct F<1> { static const long v = 1; };\n"
                "constexpr long slow(long n) { return n < 2 ? n : slow(n - 1) + slow(n - 2); }\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.bring.test_cuda import write
-from tuner.bring.cuda_check import expression_of, read_sources
-from tuner.bring.cuda_source import CudaSource
-from tuner.bring.cuda_write import write_cuda_adapter
+from tuner.bring.cuda.check import expression_of, read_sources
+from tuner.bring.cuda.source import CudaSource
+from tuner.bring.cuda.write import write_cuda_adapter
 from tuner.bring.own.picked import read_one
 from tuner.bring.travel.files import lay_out
 from tuner.tuning.cuda.host_headers import HEADERS

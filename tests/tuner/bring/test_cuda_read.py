@@ -9,9 +9,9 @@ import pytest
 from profiles.base.refused import Refused
 from tests.tuner.bring.test_cuda import compiled, write
 from tuner.bring.check import check_file
-from tuner.bring.cuda_check import read_sources
-from tuner.bring.cuda_source import CudaSource
-from tuner.bring.cuda_write import write_cuda_adapter
+from tuner.bring.cuda.check import read_sources
+from tuner.bring.cuda.source import CudaSource
+from tuner.bring.cuda.write import write_cuda_adapter
 from tuner.tuning.cuda.text import read_text
 
 CASES = Path(__file__).parents[2] / "data" / "cases" / "kernels"
@@ -39,7 +39,7 @@ def unsure(source: CudaSource) -> list[str]:
     "c01_host_template", "c05_extern_c", "c06_written_by_macro",
     pytest.param("c02_header_missing", marks=pytest.mark.deep_only)])        # PyTorch's: the headers of a repository, below
 def test_what_only_the_host_needs_stops_no_kernel(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
+    monkeypatch.setattr("tuner.bring.cuda.check.SAMPLES", 0)
     for found in check_file(CASES / f"{case}.cu"):
         assert len(found.compiled) == 3 and not [line for line in found.compiled if "error" in line], found.compiled
 
@@ -47,7 +47,7 @@ def test_what_only_the_host_needs_stops_no_kernel(case: str, monkeypatch: pytest
 @pytest.mark.process
 @compiled
 def test_a_kernel_that_cannot_be_compiled_or_read_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
+    monkeypatch.setattr("tuner.bring.cuda.check.SAMPLES", 0)
     first, broken, open_ended, last = check_file(write(tmp_path, "four.cu", (
         '#include "of_the_host.h"\n__global__ void first(float *x) { x[threadIdx.x] = 1; }\n'
         "__global__ void broken(Tensor x) { x.put(nowhere); }\n"
@@ -186,7 +186,7 @@ def test_a_constant_is_a_parameter_as_a_macro_is(tmp_path: Path) -> None:
 @pytest.mark.process
 @compiled
 def test_a_constant_reaches_the_machine_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 2)
+    monkeypatch.setattr("tuner.bring.cuda.check.SAMPLES", 2)
     found, = check_file(write(tmp_path, "k.cu", (
         "static const int TILE = 32;\n"
         "__global__ void f(float *x) { __shared__ float s[TILE];\nint i = blockIdx.x * TILE + threadIdx.x;\n"
@@ -200,7 +200,7 @@ def test_a_constant_reaches_the_machine_code(tmp_path: Path, monkeypatch: pytest
 def test_headers_of_the_repository_are_found_and_what_pytorch_names_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                                                                             ) -> None:
     """One file for both: each compile beside PyTorch's names takes 4 s of processor time."""
-    monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
+    monkeypatch.setattr("tuner.bring.cuda.check.SAMPLES", 0)
     (tmp_path / "setup.py").touch()
     (tmp_path / "csrc" / "ops").mkdir(parents=True)
     write(tmp_path / "csrc", "common.h", "#pragma once\n#include <torch/all.h>\n#define WARP 32\nvoid check(torch::Tensor t);\n"
@@ -240,7 +240,7 @@ def test_a_file_with_no_kernel_that_can_be_read_is_refused(tmp_path: Path) -> No
     "", *(pytest.param(each, marks=pytest.mark.deep_only) for each in (           # the headers of a repository, above
         "#include <cstdint>\n#include <algorithm>\n", "#include <ATen/ATen.h>\n#include <c10/util/Half.h>\n"))])
 def test_fixed_widths_and_what_pytorch_names_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, include: str) -> None:
-    monkeypatch.setattr("tuner.bring.cuda_check.SAMPLES", 0)
+    monkeypatch.setattr("tuner.bring.cuda.check.SAMPLES", 0)
     body = "h[0] = at::Half(1.f); gpuAtomicAdd((float *)x, WARP_SHFL(1.f, 2)); " if "ATen" in include else ""
     kind = "at::Half" if body else "float"
     text = f"__global__ void f(int64_t *x, {kind} *h) {{ {body}x[threadIdx.x] = 1; }}\n"

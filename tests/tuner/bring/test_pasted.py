@@ -19,7 +19,7 @@ from tests.tuner.bring.checking import checking_parent
 from tests.tuner.bring.cuda_files import SCALE_ADD
 from tests.tuner.bring.files import ADD, ADD_ONE, HELION, MATMUL
 from tuner.bring.checks import answer, selectors, services
-from tuner.bring.cuda_check import has_compiler
+from tuner.bring.cuda.check import has_compiler
 from tuner.models import KernelCheck
 from webapp.models import AuditEntry
 from workers import jobs

@@ -16,8 +16,8 @@ from tuner.bring.calls.found import is_contiguous
 from tuner.bring.calls.sizes import fit_numbers, name_dims, value_at
 from tuner.bring.calls.understand import META, Recorded
 from tuner.bring.cuda.fitting import fit_capped, fit_simple, value_of
+from tuner.bring.cuda.source import CudaSource
 from tuner.bring.cuda.structs import lift_tensors
-from tuner.bring.cuda_source import CudaSource
 from tuner.tuning.cuda.functions import BLOCK
 from tuner.tuning.team.expressions import FUNCTIONS
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.bring.cuda_source import CudaSource, propose
+from tuner.bring.cuda.source import CudaSource, propose
 from tuner.tuning.cuda.defines import without_defines
 from tuner.tuning.cuda.functions import BLOCK, CudaText
 from tuner.tuning.cuda.source import Source

@@ -14,9 +14,9 @@ from profiles.base.refused import Refused
 from tuner.bring.calls.drafts import draft_of_call
 from tuner.bring.calls.expression import is_expression
 from tuner.bring.check import check_file, read_file, with_real_configs
+from tuner.bring.cuda.check import choose_source, read_sources
 from tuner.bring.cuda.found import draft_of_call as draft_of_cuda_call
-from tuner.bring.cuda_check import choose_source, read_sources
-from tuner.bring.cuda_write import file_beside, write_cuda_adapter
+from tuner.bring.cuda.write import file_beside, write_cuda_adapter
 from tuner.bring.recorded import Call, read_calls
 from tuner.bring.report import lines_of
 from tuner.bring.source import Kernel

@@ -1,6 +1,6 @@
 """The process that compiles samples of CUDA C++ for GPUs that need not be here; it opens no GPU and runs nothing of the text.
 
-Started by `process` as `python -m tuner.bring.cuda_child PARENT_PID`; request and answers as those of `tuner.bring.child`.
+Started by `process` as `python -m tuner.bring.cuda.compiling PARENT_PID`; request and answers as those of `tuner.bring.child`.
 """
 
 from __future__ import annotations

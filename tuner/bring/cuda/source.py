@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.base.refused import Refused
-from tuner.bring.cuda_space import THREADS, fixed_of, knows, narrow, values_of
+from tuner.bring.cuda.space import THREADS, fixed_of, knows, narrow, values_of
 from tuner.tuning.cuda.functions import BLOCK, MOST_THREADS, Axis, CudaFunction, CudaText
 from tuner.tuning.cuda.text import read_file, read_text
 from tuner.tuning.operators.limits import Limits

@@ -11,9 +11,9 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from tuner.bring import references
-from tuner.bring.cuda_source import CudaSource
-from tuner.bring.cuda_space import NUMBERS_OF_TENSORS, is_tensors_type, type_of
-from tuner.bring.cuda_space import TYPES as C_NAMES
+from tuner.bring.cuda.source import CudaSource
+from tuner.bring.cuda.space import NUMBERS_OF_TENSORS, is_tensors_type, type_of
+from tuner.bring.cuda.space import TYPES as C_NAMES
 from tuner.bring.samples import GPU
 from tuner.bring.write import Draft
 from tuner.tuning.cuda.functions import BLOCK, CudaArgument, TemplateParam

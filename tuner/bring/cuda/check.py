@@ -9,8 +9,8 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from tuner.bring import kernel_tuner, process
-from tuner.bring.cuda_source import CudaSource, read_cuda
-from tuner.bring.cuda_space import THREADS, is_tensors_type, type_of
+from tuner.bring.cuda.source import CudaSource, read_cuda
+from tuner.bring.cuda.space import THREADS, is_tensors_type, type_of
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.tuning.cuda.defines import as_macro
@@ -174,7 +174,7 @@ def compile_jobs(found: Sequence[Found], jobs: list[dict[str, Any]], say: Callab
         for each in found:
             each.problems.append(Problem("nothing was compiled: NVIDIA's run-time compiler is not installed here", INSTALL))
         return
-    told = process.ask_child("tuner.bring.cuda_child", {"compile": jobs, "compile_s": COMPILE_S}, len(jobs), COMPILE_S, say)
+    told = process.ask_child("tuner.bring.cuda.compiling", {"compile": jobs, "compile_s": COMPILE_S}, len(jobs), COMPILE_S, say)
     order = [job["config"] for job in jobs]
     for each in found:
         each.compiled = sorted(told.get("compiled", {}).get(each.name, []),
