@@ -38,7 +38,7 @@ def run() -> list[dict[str, Any]]:
         trace = ingest.read(file)
     if not isinstance(trace, Trace):
         raise TypeError("the bench's trace reads as counters")
-    store.write_trace(BENCH_PROFILE, trace)
+    store.prepare(trace).write(BENCH_PROFILE)
     try:
         return _rows()
     finally:

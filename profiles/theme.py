@@ -3,6 +3,8 @@
 The neutral colours set here suit the light theme. static/js/lib/figures.js repaints text, axes, grids and backgrounds
 from the page's custom properties when it embeds a figure and whenever the theme switches; glyphs keep their colour. A
 glyph or annotation that must follow the theme says so with `follows(model, line_color="--text")`.
+
+Figures are kept once they are made: a Bokeh figure takes some 80 ms to build, longer than everything else of its page.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import hashlib
 import pickle
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -223,3 +225,18 @@ def _height_px(model: Model) -> int:
     if isinstance(model, Row):
         return max((_height_px(child) for child in model.children if isinstance(child, Model)), default=0)
     return int(getattr(model, "height", None) or 0)
+
+
+CACHED_FIGURES = 128
+_figures: OrderedDict[Hashable, dict[str, Any] | None] = OrderedDict()
+
+
+def cached_figure(key: Hashable, make: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """The figure of `key`, which names everything it is made of; the latest ones are kept."""
+    if key in _figures:
+        _figures.move_to_end(key)
+        return _figures[key]
+    made = _figures[key] = make()
+    while len(_figures) > CACHED_FIGURES:
+        _figures.popitem(last=False)
+    return made

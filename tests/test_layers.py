@@ -28,7 +28,7 @@ MOST_MODULES = 25            # in one folder
 # feature -> modules of it that do not lie in a folder of its name
 MEMBERS = {
     "profiles.ingest.trace": ("profiles.ingest.trace", "profiles.ingest.arrays", "profiles.ingest.windows",
-                              "profiles.ingest.spool", "profiles.ingest.scratch"),
+                              "profiles.ingest.scratch"),
     "profiles.models": ("profiles.models", "profiles.*.models"),
     "profiles.rows": ("profiles.rows", "profiles.progress"),
     "profiles.theme": ("profiles.theme", "profiles.band"),
@@ -39,7 +39,7 @@ MEMBERS = {
     "tuner.cache.rules": ("tuner.cache.rules", "tuner.cache.buckets", "tuner.cache.default_check", "tuner.cache.portability"),
     "tuner.cache.client": ("tuner.cache.client", "tuner.cache.listener", "tuner.cache.shared"),
     "workers.jobs": ("workers.jobs", "workers.away", "workers.clock", "workers.disk", "workers.fair", "workers.leases",
-                     "workers.list_api", "workers.outgoing", "workers.redact", "workers.request_keys", "workers.scope",
+                     "workers.list_api", "workers.outgoing", "workers.redact", "workers.scope",
                      "workers.secret", "workers.spans", "workers.trail"),
     "workers.process": ("workers.process", "workers.tasks", "workers.sweep", "workers.messages", "workers.row_kinds",
                         "workers.stages", "workers.bounded_process"),
@@ -59,7 +59,7 @@ ARROWS = {
     "profiles.ingest.core": "profiles.ingest.trace profiles.ingest.naming",
     "profiles.ingest.chrome": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
     "profiles.ingest.logs": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core",
-    "profiles.ingest.nccl": "profiles.ingest.trace profiles.ingest.core profiles.ingest.logs",
+    "profiles.ingest.nccl": "profiles.ingest.trace profiles.ingest.core",
     "profiles.ingest.ncu": "profiles.ingest.trace profiles.ingest.core",
     "profiles.ingest.nsys": "profiles.ingest.trace profiles.ingest.naming profiles.ingest.core profiles.ingest.ncu",
     "profiles.ingest.samplers": "profiles.ingest.trace profiles.ingest.core profiles.ingest.chrome",
@@ -133,11 +133,11 @@ ARROWS = {
         "profiles.timeline",
     "profiles.topics":
         "profiles.ingest.trace profiles.ingest.naming profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace "
-        "profiles.charts workers.jobs profiles.models profiles.rows profiles.store profiles.exports profiles.profile "
-        "profiles.ceilings",
+        "profiles.theme profiles.charts workers.jobs profiles.models profiles.rows profiles.store profiles.exports "
+        "profiles.profile profiles.ceilings",
     "profiles.rooflines":
-        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.charts profiles.models profiles.store "
-        "profiles.exports profiles.ceilings profiles.topics workers.jobs",
+        "profiles.analysis.core profiles.analysis.kernel profiles.analysis.trace profiles.theme profiles.charts profiles.models "
+        "profiles.store profiles.exports profiles.ceilings profiles.topics workers.jobs",
     "profiles.counters":
         "profiles.ingest.trace profiles.analysis.core profiles.analysis.kernel profiles.models profiles.rows profiles.store "
         "profiles.exports profiles.ceilings profiles.occupancy profiles.rooflines",
@@ -150,15 +150,16 @@ ARROWS = {
         "profiles.ingest.trace profiles.analysis.core profiles.theme workers.jobs profiles.models profiles.library "
         "profiles.rows profiles.store profiles.exports profiles.timeline profiles.topics",
     "profiles.fleet":
-        "profiles.ingest.naming profiles.analysis.core workers.agent profiles.theme profiles.charts workers.jobs "
+        "profiles.ingest.naming profiles.analysis.core workers.agent profiles.theme workers.jobs "
         "profiles.models profiles.retention profiles.rows profiles.families",
     "profiles.running":
         "profiles.ingest.trace profiles.analysis.core workers.jobs profiles.models profiles.retention profiles.upload "
         "profiles.fleet",
     "profiles.notes": "workers.jobs profiles.models profiles.rows profiles.timeline",
     "profiles.overview":
-        "profiles.ingest.trace profiles.analysis.core profiles.charts workers.jobs profiles.models profiles.retention "
-        "profiles.library profiles.compare profiles.exports profiles.profile profiles.upload profiles.topics profiles.counters",
+        "profiles.ingest.trace profiles.analysis.core profiles.theme profiles.charts workers.jobs profiles.models "
+        "profiles.retention profiles.library profiles.compare profiles.exports profiles.profile profiles.upload profiles.topics "
+        "profiles.counters",
     "profiles.kernel":
         "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.source "
         "profiles.overview",
@@ -300,8 +301,8 @@ PACKAGES = {
     "knox": ("webapp.*",),
     "markdown_it": ("webapp.frame.documents", "webapp.threads.texts"),
     "mcp": ("webapp.agents.*",),
-    "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed", "profiles.capture.chakra",
-                "workers.agent.*", "webapp.answer_schema"),
+    "msgspec": ("profiles.ingest.*", "profiles.exports.*", "profiles.store.*", "profiles.fleet.feed",
+                "profiles.capture.result_services", "workers.agent.*", "webapp.answer_schema"),
     "ncu_report": ("profiles.ingest.ncu.ncu_child",),
     "numpy": ("profiles.*", "tuner.*", "workers.*", "webapp.examples.*"),
     "opentelemetry": ("workers.metrics.otlp", "workers.spans"),

@@ -20,7 +20,7 @@ from tuner.gate.verdicts import page_selectors
 from tuner.models import Candidate, Suite, TuneJob
 from workers import jobs
 
-WORTH_FIXING, JOBS_TO_FIX, GOT_SLOWER = 8, 3, 5
+WORTH_FIXING, JOBS_TO_FIX, GOT_SLOWER, UNDER_WAY = 8, 3, 5, 20
 _SERVES = {
     "ingest": "reads uploaded files",
     "small": "reads small files and does short tasks while others take long",
@@ -42,7 +42,7 @@ class JobFix:
     severity: str
 
 
-def jobs_to_fix(limit: int = JOBS_TO_FIX, filters: Mapping[str, str] | None = None) -> list[JobFix]:
+def jobs_to_fix(filters: Mapping[str, str] | None = None) -> list[JobFix]:
     """Return findings about no single kernel by winnable time, one per profile; bytes uploaded twice count once."""
     traces = lists.fleet(filters or {}).order_by().values("pk")
     ranked = Finding.objects.filter(worth_ns__gt=0, kernel=None, profile__in=traces)
@@ -51,7 +51,7 @@ def jobs_to_fix(limit: int = JOBS_TO_FIX, filters: Mapping[str, str] | None = No
         fixes.setdefault(
             each.profile_id, JobFix(each.profile, each.title, each.profile.wall_ns, each.worth_ns or 0.0, each.severity)
         )
-    return list(fixes.values())[:limit]
+    return list(fixes.values())[:JOBS_TO_FIX]
 
 
 def worth_fixing(limit: int = WORTH_FIXING, filters: Mapping[str, str] | None = None) -> list[Fix]:
@@ -69,9 +69,9 @@ def scope_of(query: Mapping[str, str]) -> dict[str, str]:
     return {name: query.get(name, "").strip() for name in SCOPES if query.get(name, "").strip()}
 
 
-def guard_summary(limit: int = GOT_SLOWER) -> dict[str, Any]:
+def guard_summary() -> dict[str, Any]:
     """Return what gates and series found slower and is open, and whether anything is watched."""
-    regressions, total = page_selectors.watched_regressions(limit)
+    regressions, total = page_selectors.watched_regressions(GOT_SLOWER)
     return {"regressions": regressions, "regressions_total": total, "suites": Suite.objects.count()}
 
 
@@ -101,7 +101,7 @@ class ActiveJob:
         return reverse("ceiling-run" if self.kind == "ceilings" else self.kind, args=[self.row.pk])
 
 
-def in_progress(limit: int = 20) -> list[ActiveJob]:
+def in_progress() -> list[ActiveJob]:
     """Return ingests, tune jobs, captures, candidates, gates and suites under way, running first."""
     uploads = Profile.objects.filter(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])
     tunes = TuneJob.objects.filter(status__in=[TuneJob.Status.QUEUED, TuneJob.Status.RUNNING]).annotate(
@@ -112,20 +112,20 @@ def in_progress(limit: int = 20) -> list[ActiveJob]:
     )
     busy = [
         ActiveJob("profile", row, row.status == Profile.Status.UPLOADED, row.summary.get("progress", {}))
-        for row in uploads[:limit]
+        for row in uploads[:UNDER_WAY]
     ]
-    busy += [ActiveJob("tune", row, row.status == TuneJob.Status.QUEUED, {}) for row in tunes[:limit]]
-    busy += [ActiveJob("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:limit]]
+    busy += [ActiveJob("tune", row, row.status == TuneJob.Status.QUEUED, {}) for row in tunes[:UNDER_WAY]]
+    busy += [ActiveJob("capture", row, row.status == Capture.Status.QUEUED, {}) for row in captures[:UNDER_WAY]]
     candidates = Candidate.objects.defer("text", "diff", "answer").filter(
         status__in=[Candidate.Status.WAITING, Candidate.Status.RUNNING])
-    busy += [ActiveJob("candidate", row, row.status == Candidate.Status.WAITING, {}) for row in candidates[:limit]]
+    busy += [ActiveJob("candidate", row, row.status == Candidate.Status.WAITING, {}) for row in candidates[:UNDER_WAY]]
     ceilings = CeilingRun.objects.filter(status__in=[CeilingRun.Status.QUEUED, CeilingRun.Status.RUNNING])
-    busy += [ActiveJob("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:limit]]
+    busy += [ActiveJob("ceilings", row, row.status == CeilingRun.Status.QUEUED, {}) for row in ceilings[:UNDER_WAY]]
     busy += [ActiveJob("gate", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
-             for each in page_selectors.gates_under_way(limit)]
+             for each in page_selectors.gates_under_way(UNDER_WAY)]
     busy += [ActiveJob("suite", each.row, not each.done, {"job": each.job, "done": each.done, "wanted": each.wanted})
-             for each in page_selectors.jobs_under_way(limit)]
-    return sorted(busy, key=lambda each: each.waiting)[:limit]
+             for each in page_selectors.jobs_under_way(UNDER_WAY)]
+    return sorted(busy, key=lambda each: each.waiting)[:UNDER_WAY]
 
 
 def totals(filters: Mapping[str, str] | None = None) -> dict[str, Any]:

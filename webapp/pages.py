@@ -45,7 +45,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "slower": overview.got_slower(filters=scope),
         **overview.guard_summary(),
         "fixes": overview.worth_fixing(filters=scope) if totals["ready"] else [],
-        "job_fixes": overview.jobs_to_fix(filters=scope) if totals["ready"] else [],
+        "job_fixes": overview.jobs_to_fix(scope) if totals["ready"] else [],
         "recent": Profile.objects.exclude(status__in=[Profile.Status.UPLOADED, Profile.Status.INGESTING])[:6],
         "examples_missing": profiles.missing_files(),
         "examples_loaded": len(profiles.loaded_profiles()),

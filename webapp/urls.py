@@ -3,7 +3,7 @@
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from webapp import kernels, metrics, pages
+from webapp import kernels, pages
 from webapp.agents import api as agents_api
 from webapp.agents import pages as agents_pages
 from webapp.audit import pages as audit_pages
@@ -108,6 +108,6 @@ urlpatterns = [
     path("api/status/", operate_pages.StatusApi.as_view(), name="api-status"),
     path("api/schema/", SpectacularAPIView.as_view(), name="api-schema"),
     path("api/docs/", SpectacularSwaggerSplitView.as_view(url_name="api-schema"), name="api-docs"),
-    path("metrics", metrics.metrics, name="metrics"),
+    path("metrics", operate_pages.metrics, name="metrics"),
     path("health/", pages.health, name="health"),                   # /health/live and /health/ready: webapp.operate.probes
 ]

@@ -17,8 +17,8 @@ from profiles.advice.services import are_decisions_open, decisions_follow
 from profiles.families.follow_services import families_follow, pairs_refresh
 from profiles.models import Profile
 from profiles.topics.services import topic_refuse, topics_make
-from profiles.upload.follow_services import follow_end, follow_put_off
 from profiles.upload.services import part_note, profile_fail
+from profiles.upload.waiting_services import follow_end, follow_put_off
 from tuner.gate.builds.services import build_of_profile
 from workers import bounded_process
 from workers.core.periodic import run_periodically

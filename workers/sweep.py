@@ -15,8 +15,8 @@ from profiles.fleet.services import wake_fleet
 from profiles.running.join_services import wake_joins
 from profiles.running.schedule_services import wake_schedules
 from profiles.upload.files_services import uploads_sweep
-from profiles.upload.follow_services import wake_follows
 from profiles.upload.services import profiles_fail_hopeless, profiles_retry_without_room
+from profiles.upload.waiting_services import wake_follows
 from tuner.gate.channels.sending_services import wake_due_deliveries
 from tuner.gate.history.series_services import wake_stale_series
 from tuner.gate.production.point_services import wake_production

@@ -168,7 +168,7 @@ def run_candidate(candidate_id: int) -> None:
 
 def run_code(fetch_id: int) -> None:
     """Try to fetch the code of a suite's build."""
-    from workers.code.attempt import run
+    from workers.code.build import run
 
     _run(ROW_KINDS["code"], fetch_id, run)
 

@@ -1,4 +1,7 @@
-"""Which request something belongs to: its number goes with the log's lines and with the jobs that it enqueues."""
+"""Which request something belongs to: its number goes with the log's lines and with the jobs that it enqueues.
+
+A request has a key, too: one that is sent again because its answer was lost bears the same `Idempotency-Key`.
+"""
 
 from __future__ import annotations
 
@@ -39,3 +42,12 @@ def request_id() -> str:
     """Return its number; "" outside any."""
     trail = _current.get()
     return trail.request_id if trail else ""
+
+
+MOST_CHARACTERS = 80            # of the rows' columns
+WHAT = f"at most {MOST_CHARACTERS} printable characters"
+
+
+def is_key(text: str) -> bool:
+    """Return whether a header can be kept as a key; what prints is no NUL and no half of a surrogate pair."""
+    return 0 < len(text) <= MOST_CHARACTERS and text.isprintable()

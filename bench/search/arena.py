@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 from profiles.base.words import pairs_text
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.measure.replay import recorded_cost_s
-from tuner.tuning.search import other_devices
+from tuner.tuning.search import recorded_searches
 from tuner.tuning.search.strategies import STRATEGIES
 from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
 from tuner.tuning.space import Space
@@ -191,7 +191,7 @@ class Arena:
         outcomes = [_score_outcome(recorded.outcomes[config_key(config)][1]) for config in space.configs()]
         ms = np.array([outcome.median_ms if isinstance(outcome, Measured) else np.nan for outcome in outcomes])
         cost_s = np.array([float(outcome.facts.get("cost_s") or recorded_cost_s(outcome)) for outcome in outcomes])
-        known = other_devices.recorded_knowledge(landscape, shape_index)
+        known = recorded_searches.recorded_knowledge(landscape, shape_index)
         return cls(_arena_name(landscape, shape_index), space, known, outcomes, ms, cost_s)
 
     @property

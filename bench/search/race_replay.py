@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.tuning.measure.racing import Noise, Race, reference_ms
+from tuner.tuning.measure.statistics import Noise, Race, reference_ms
 
 Samples = NDArray[np.float64]          # [configuration, sample] in ms, in the order taken
 RISK = 0.01

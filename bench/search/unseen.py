@@ -3,7 +3,7 @@
     python -m bench.search.unseen [--seeds 8]
 
 docs/operators-landscapes.json.xz: shapes of the operators in none of their lists, recorded on an H200 by `python -m
-tests.gpu.record_ratios OUT --every --shapes tests/gpu/landscapes.json`. Each is searched with what a job of a new installation
+tests.gpu.record.ratios OUT --every --shapes tests/gpu/landscapes.json`. Each is searched with what a job of a new installation
 knows (tuner.tuning.search.recorded_searches), and without.
 """
 

@@ -18,7 +18,7 @@ from profiles.analysis.core.tunable import TYPES, is_problem, tunable
 from profiles.capture.selectors import bare_name
 from profiles.models import KernelStat, Profile
 from profiles.store.frame import frame_read
-from profiles.store.launches import launches_read
+from profiles.store.objects import launches_read
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rest_framework.views import APIView
 from profiles.advice import selectors, services
 from profiles.base.answers import Paged
 from profiles.exports.api import FORMAT, asked_format
-from profiles.exports.responses import flat_response
+from profiles.exports.files import flat_response
 from profiles.models import AdviceDecision, KernelStat, Profile
 from workers.list_api import PAGED, read_page, validated
 

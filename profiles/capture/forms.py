@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from django import forms
@@ -16,11 +17,36 @@ from django.http import QueryDict
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from profiles.capture.about import About
 from profiles.capture.selectors import bare_name, kernel_regex, target_of
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import CaptureTool, Field, Group
 from profiles.models import Capture, CaptureTarget, Profile
+
+
+@dataclass(frozen=True)
+class About:
+    """A beginning of the form. The first of `tools` that a living worker has is proposed, with `options` of each."""
+
+    name: str
+    label: str
+    tools: tuple[str, ...]
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)     # tool -> what differs from its defaults
+    running: bool = False                # processes that run already can be captured where agents look after them
+
+
+ABOUT = {about.name: about for about in (
+    About("kernel", "A kernel", ("ncu", "proton", "cutlass"), {"ncu": {"launch_count": 1}}),
+    About("step", "A step", ("torch", "nsys", "proton")),
+    About("memory", "Memory", ("torch",), {"torch": {"memory": "end", "profile_memory": True}}),
+    About("server", "A server", ("nsys", "torch"), {"torch": {"steps": "whole", "end_after": False}}, running=True),
+    About("job", "A job of ranks", ("torch", "nsys"), {"torch": {"processes": 2}, "nsys": {"processes": 2}}, running=True),
+)}
+
+
+def about_of(name: str, tool: str) -> About:
+    """Return the beginning that was asked for, else the first that proposes the tool."""
+    return ABOUT.get(name) or next((about for about in ABOUT.values() if tool and tool in about.tools), ABOUT["kernel"])
+
 
 SIDE_BY_SIDE = {2: "capture-pair", 3: "capture-triple"}
 
@@ -111,8 +137,8 @@ def options_of(form: forms.Form) -> dict[str, Any]:
     What a page left out is absent; an unticked box is a no.
     """
     given: dict[str, Any] = {}
-    for name, field in form.fields.items():
-        value = field.widget.value_from_datadict(form.data, form.files, form.add_prefix(name))
+    for name, drawn in form.fields.items():
+        value = drawn.widget.value_from_datadict(form.data, form.files, form.add_prefix(name))
         if value is not None:
             given[name] = value
     return given

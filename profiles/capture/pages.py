@@ -17,8 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from profiles.base.refused import Refused
 from profiles.capture import cost_selectors, selectors, services
 from profiles.capture import forms as capture_forms
-from profiles.capture.about import ABOUT, About, about_of
-from profiles.capture.forms import FORMS, TargetForm, ToolForm, WhatForm, options_of
+from profiles.capture.forms import ABOUT, FORMS, About, TargetForm, ToolForm, WhatForm, about_of, options_of
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.models import Capture, CaptureTarget
 

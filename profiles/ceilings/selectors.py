@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.urls import reverse
 
 from profiles.analysis.core import gpus
-from profiles.analysis.kernel.measured import MeasuredCeiling, MeasuredCeilings, best_ceilings, newest_of_model
+from profiles.analysis.kernel.ceilings import MeasuredCeiling, MeasuredCeilings, best_ceilings, newest_of_model
 from profiles.base.answers import make_answer
 from profiles.models import CeilingRun, Profile
 from workers import jobs

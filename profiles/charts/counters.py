@@ -10,10 +10,9 @@ from bokeh.models import ColumnDataSource
 from profiles.analysis.core.sentences import pct_text, plain_number, si_text
 from profiles.analysis.kernel.anatomy import Anatomy
 from profiles.analysis.kernel.memory_chart import FAR, SPACES, Chart, Link, Place
-from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
 from profiles.charts.roofline_plane import time_text
-from profiles.theme import PALETTE, figure, follows, item
+from profiles.theme import PALETTE, cached_figure, figure, follows, item
 
 # The memory chart as boxes and arrows with places: the template draws them as SVG, in the page's own colours.
 

@@ -10,8 +10,7 @@ from bokeh.models.annotations import Whisker
 
 from profiles.analysis.core.sentences import time_text
 from profiles.base.words import shorten
-from profiles.charts.figure_cache import cached_figure
-from profiles.theme import SERIES, figure, fit, follows, item, kept_figure
+from profiles.theme import SERIES, cached_figure, figure, fit, follows, item, kept_figure
 
 MARKERS = ("circle", "square", "triangle", "diamond", "inverted_triangle", "hex")
 MOST_SERIES = 6

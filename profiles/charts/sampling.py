@@ -11,8 +11,7 @@ from bokeh.models import ColumnDataSource, Range1d
 from bokeh.models.annotations import BoxAnnotation
 
 from profiles.analysis.kernel.sampling import PANELS, Series, Window
-from profiles.charts.figure_cache import cached_figure
-from profiles.theme import SERIES, figure, follows, item
+from profiles.theme import SERIES, cached_figure, figure, follows, item
 
 MAX_POINTS = 1_500                # per line; beyond, the mean of neighbours
 HEIGHT_PX = {"SM": 250, "Memory": 220, "Hit rates": 170, "Blocks": 160}

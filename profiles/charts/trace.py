@@ -1,15 +1,20 @@
-"""The pictures of a trace's profile page, as numbers for HTML bars: they need no script and say their exact values."""
+"""The pictures of a trace's profile page, as numbers for HTML bars: they need no script and say their exact values.
+
+Among them its account: each GPU's wall time by cause.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from profiles.analysis.core.sentences import pct_of
+from profiles.analysis.trace.account.causes import CAUSES
+from profiles.ingest.naming.names import short_name
 
 PARTS = (("compute", "compute"), ("communication", "communication"), ("memory", "memory"), ("idle", "idle"))
-CAUSES = (("host_late_ns", "host late", "nothing was queued: the host launched too late"),
+IDLE_CAUSES = (("host_late_ns", "host late", "nothing was queued: the host launched too late"),
           ("queued_ns", "queued", "work was queued but had not started: launch latency or a dependency"),
           ("unknown_ns", "cause unknown", "the trace has no launch call for what came next"),
           ("before_and_after_ns", "before and after", "before the first and after the last GPU work of the trace"))
@@ -124,7 +129,7 @@ def _idle(device: Mapping[str, Any]) -> list[Part]:
     """Idle time by cause; what no cause explains is idle without one."""
     causes, wall_ns = device["idle_causes"], device["wall_ns"]
     parts = [Part("idle", f"idle, {label}", causes[key], pct_of(causes[key], wall_ns), why)
-             for key, label, why in CAUSES if causes.get(key)]
+             for key, label, why in IDLE_CAUSES if causes.get(key)]
     rest_ns = device["idle_ns"] - sum(part.ns for part in parts)
     return [*parts, Part("idle", "idle", rest_ns, pct_of(rest_ns, wall_ns))] if rest_ns else parts
 
@@ -169,3 +174,77 @@ def path_bars(numbers: Mapping[str, Any]) -> list[PathBar]:
         bars.append(PathBar(path["key"], label, path["length_ns"], path["start_ns"], path["end_ns"], parts,
                             path["key"] == numbers["main"], path.get("step_ns")))
     return bars
+
+
+# Cause -> category whose colour it has, and the pattern of `time.css` where the colour is not its own.
+LOOKS: dict[str, tuple[str, str]] = {
+    "compute": ("compute", ""), "no_tensor_cores": ("compute", "host_slow"), "memory_traffic": ("compute", "memory"),
+    "unknown_kernels": ("compute", "unknown"), "small_kernels": ("compute", "small"), "serial_streams": ("compute", "host_slow"),
+    "pageable_copies": ("memory", "host_slow"), "copies": ("memory", ""), "memset": ("memory", "small"),
+    "communication": ("communication", ""), "slow_gpu": ("communication", "host_slow"), "more_work": ("communication", "small"),
+    "data_loading": ("python", ""), "synchronisation": ("runtime", ""), "allocation": ("other", ""),
+    "compilation": ("annotation", ""), "garbage_collection": ("python", "host_slow"), "file_io": ("python", "small"),
+    "queue_full": ("runtime", "host_slow"), "host_launch": ("cpu", ""), "host_code": ("cpu", "host_slow"),
+    "warm_up": ("annotation", "small"),
+    "rank_sync": ("communication", "unknown"), "stream_wait": ("idle", "host_slow"), "launch_latency": ("idle", "small"),
+    "profiler": ("other", "host_slow"), "unknown": ("idle", "unknown"), "outside": ("idle", ""),
+}
+
+
+@dataclass(frozen=True)
+class CauseLine:
+    """One cause over all GPUs, as the profile page lists it."""
+
+    cause: str
+    label: str
+    category: str                   # class names of its swatch
+    where: str
+    label_of_where: str             # a kernel's short name
+    rank: str
+    wall_ns: int
+    share_pct: float
+    recoverable_ns: int | None
+    means: str
+    leads: bool
+
+    @property
+    def css(self) -> str:
+        """Return the share for a style attribute: locale-free."""
+        return f"{self.share_pct:.4f}"
+
+
+def looks(cause: str) -> str:
+    category, pattern = LOOKS[cause]
+    return f"{category} part-{pattern}" if pattern else category
+
+
+def cause_parts(numbers: Mapping[str, Any]) -> dict[int, list[Part]]:
+    """Return the parts of each GPU's bar, in the order of CAUSES; they add up to its wall time exactly."""
+    sums: dict[int, dict[str, int]] = {}
+    for row in numbers.get("causes", ()):
+        mine = sums.setdefault(row["gpu"], {})
+        mine[row["cause"]] = mine.get(row["cause"], 0) + row["wall_ns"]
+    wall = max(1, numbers.get("wall_ns") or 0)
+    return {gpu: [Part(looks(cause), CAUSES[cause].label, mine[cause], 100 * mine[cause] / wall, CAUSES[cause].means)
+                  for cause in CAUSES if mine.get(cause)] for gpu, mine in sums.items()}
+
+
+def leading(lines: Sequence[CauseLine], most: int) -> list[CauseLine]:
+    """Return the first causes that a change to the run could touch, those that lead first.
+
+    Not what lies before the first and after the last work.
+    """
+    shown = [line for line in lines if CAUSES[line.cause].side != "outside"]
+    return sorted(shown, key=lambda line: not line.leads)[:most]
+
+
+def cause_lines(numbers: Mapping[str, Any]) -> list[CauseLine]:
+    """Return the causes over all GPUs, the most time first."""
+    lead = (numbers.get("lead") or {}).get("cause")
+    leads = set(numbers.get("leads", ())) if lead in numbers.get("leads", ()) else {lead}
+    lines = [CauseLine(each["cause"], each["label"], looks(each["cause"]), each["where"],
+                       short_name(each["where"]) if each["where"] and CAUSES[each["cause"]].side == "busy" else each["where"],
+                       "" if each["rank"] is None else f"rank {each['rank']}" if isinstance(each["rank"], int) else each["rank"],
+                       each["wall_ns"], each["share_pct"], each["recoverable_ns"], CAUSES[each["cause"]].means,
+                       each["cause"] in leads) for each in numbers.get("groups", ())]
+    return sorted(lines, key=lambda line: -line.wall_ns)

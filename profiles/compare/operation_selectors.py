@@ -1,9 +1,12 @@
-"""What the launches of traces compute, as columns beside their launches, and both sides by it."""
+"""What the launches of traces compute, as columns beside their launches, and both sides by it.
+
+What two traces' steps needed, did besides and went to, as their stored analyses say it.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -13,11 +16,16 @@ import pyarrow as pa
 
 from profiles.analysis.compare.launch_operations import LaunchOperations, launch_operations
 from profiles.analysis.compare.operations import UNKNOWN, VERDICTS, Operation, OperationRow, compare_operations
+from profiles.analysis.compare.step import StepChange, step_change
 from profiles.analysis.core.sentences import time_text
+from profiles.analysis.trace.account.result import VERSION as CAUSES_VERSION
 from profiles.analysis.trace.needed.facts import MOST_LAUNCHES
+from profiles.analysis.trace.needed.topic import VERSION as NEEDED_VERSION
 from profiles.compare.frame_selectors import MOST_SLICES, kept, page_frame, slices
 from profiles.ingest.arrays import Ints
 from profiles.models import Profile
+from profiles.store.objects import topic_read
+from profiles.store.timeline import timeline
 
 _ARRAYS = (("operation", np.int32), ("by_kernel", np.int32), ("has_operator", np.bool_), ("flop", np.float64),
            ("bytes", np.float64), ("call_work", np.float64))
@@ -160,3 +168,33 @@ def operations_answer(rows: Sequence[OperationRow]) -> str:
     said = [f"{row.what if not at else row.what[:1].lower() + row.what[1:]} {time_text(row.old.ns)} → {time_text(row.new.ns)} "
             f"({VERDICTS[row.verdict]})" for at, row in enumerate(changed[:3])]
     return f"{', '.join(said)}." if said else ""
+
+
+_NOTHING: Mapping[str, Any] = {"gpus": [], "kinds": []}     # of a trace that holds no GPU work
+
+
+def step_of_profiles(old: Sequence[Profile], new: Sequence[Profile]) -> StepChange | None:
+    """Return how the step changed, None where one side has no steps or what it needs is not stored yet."""
+    needs = [[numbers for profile in side if (numbers := _numbers(profile, "needed", NEEDED_VERSION)) is not None]
+             for side in (old, new)]
+    if [len(side) for side in needs] != [len(old), len(new)]:
+        return None
+    causes = [[_numbers(profile, "causes", CAUSES_VERSION) or _NOTHING for profile in side] for side in (old, new)]
+    return step_change(needs[0], needs[1], causes[0], causes[1])
+
+
+def without_needs(profiles: Sequence[Profile]) -> list[Profile]:
+    """Return the traces of which this version has not stored what they need; their pages make it."""
+    return [profile for profile in profiles
+            if profile.kind == Profile.Kind.TRACE and _numbers(profile, "needed", NEEDED_VERSION) is None]
+
+
+def _numbers(profile: Profile, topic: str, version: int) -> Mapping[str, Any] | None:
+    """The numbers of a profile's analysis as it is stored; None where it is not."""
+    try:
+        document = topic_read(profile.pk, topic, version, int(timeline(profile.pk).document["written"]))
+    except FileNotFoundError:
+        return _NOTHING
+    if document is None:
+        return None
+    return document["numbers"] if document["applies"] else _NOTHING

@@ -11,8 +11,7 @@ from django.views.decorators.http import require_safe
 
 from profiles.compare import charts as charts_compare
 from profiles.compare import choice_selectors, line_selectors, progress_selectors, selectors
-from profiles.compare.needed_selectors import without_needs
-from profiles.compare.operation_selectors import operation_lines, operations_answer
+from profiles.compare.operation_selectors import operation_lines, operations_answer, without_needs
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import query_without
 from profiles.models import Profile

@@ -19,7 +19,7 @@ from profiles.compare.selectors import comparison
 from profiles.ingest.naming.names import short_name
 from profiles.ingest.trace import TraceError
 from profiles.models import Profile, first_uploads
-from profiles.store.launches import launches_read
+from profiles.store.objects import launches_read
 
 MOST_STAGES = 12                # the newest of a job
 CHANGED = 4                     # kernels that won, and that lost, which a stage names

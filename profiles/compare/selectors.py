@@ -19,13 +19,19 @@ from profiles.analysis.compare.step import StepChange
 from profiles.analysis.compare.why import WANTED, CounterChange, Why, counter_changes, why
 from profiles.compare.answers import ComparedSideJson
 from profiles.compare.frame_selectors import Steady, problems, steady
-from profiles.compare.needed_selectors import step_of_profiles
-from profiles.compare.operation_selectors import operation_rows, operations_answer, operations_of, too_large_text, with_operations
+from profiles.compare.operation_selectors import (
+    operation_rows,
+    operations_answer,
+    operations_of,
+    step_of_profiles,
+    too_large_text,
+    with_operations,
+)
 from profiles.ingest.trace import TraceError
 from profiles.library.selectors import build_profiles
 from profiles.models import LaunchCounters, Profile, first_uploads
 from profiles.store.counters import metrics_by_name
-from profiles.store.launches import launches_read
+from profiles.store.objects import launches_read
 
 KINDS = (Profile.Kind.TRACE, Profile.Kind.COUNTERS)
 PER = ("total", "run", "step")

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.counters import anatomy_selectors as selectors
+from profiles.counters import selectors as selectors
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.models import KernelStat

@@ -14,15 +14,14 @@ from profiles.analysis.kernel import counters, stalls
 from profiles.analysis.kernel.advising.evidence import judge
 from profiles.analysis.kernel.advising.gains import Headroom, headroom
 from profiles.analysis.kernel.anatomy import SAYS, Anatomy
-from profiles.analysis.kernel.ceilings import ceilings
+from profiles.analysis.kernel.ceilings import MeasuredCeilings, ceilings
 from profiles.analysis.kernel.counters import LAUNCH_PARAMETERS
 from profiles.analysis.kernel.facts import LaunchFacts
-from profiles.analysis.kernel.measured import MeasuredCeilings
 from profiles.analysis.kernel.occupancy import LIMITER_WORDS, limiter_words, next_step, waves_text
 from profiles.analysis.kernel.worth import FamilyCounters, FamilyTime, LaunchShape, is_same_shape
 from profiles.ceilings.selectors import measured_gpus
-from profiles.counters import anatomy_selectors as parts
-from profiles.counters.rules import rule_rows
+from profiles.counters import selectors as parts
+from profiles.counters.selectors import rule_rows
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.occupancy.selectors import question_of
 from profiles.rooflines.selectors import by_device, point_of, rungs

@@ -21,7 +21,7 @@ from profiles.analysis.compare.launches import LAUNCHES as STORED_LAUNCHES
 from profiles.ingest.arrays import Array, Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.models import Profile
-from profiles.store import launches as store_launches
+from profiles.store import objects as store_launches
 from profiles.store import trace as store
 from profiles.store.area import Area, windows
 from profiles.store.timeline import Timeline

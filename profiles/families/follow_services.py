@@ -17,7 +17,7 @@ from profiles.analysis.kernel.bounds import reached_roof
 from profiles.analysis.kernel.work import tensor_flop
 from profiles.analysis.trace.layer.ceilings import floors_of
 from profiles.compare.selectors import KernelComparison, comparison
-from profiles.families.assign_services import assign_missing
+from profiles.families.services import assign_missing
 from profiles.ingest.naming.names import short_names
 from profiles.ingest.trace import TraceError
 from profiles.models import BuildChange, BuildPair, Finding, KernelShape, KernelStat, LaunchCounters, Profile, first_uploads

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from workers.agent import VERSION
 from workers.agent.aggregate import Sums
-from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSum, KernelSums, Signature, Window
-from workers.agent.sketch import bucket_of, value_of
+from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSum, KernelSums, Signature, Window, bucket_of, value_of
 from workers.agent.wire import Batch, make_batch
 
 GPU_MODEL = "NVIDIA H200"

@@ -22,7 +22,7 @@ from profiles.fleet.models import FleetContext, FleetGpu, FleetKernel, FleetSign
 from profiles.fleet.store import GROUPS, ON_CONTEXTS, ON_GPUS, Coverage, Question, SumRow, Window
 from profiles.fleet.stores import fleet_store
 from profiles.models import KernelShape, Profile
-from workers.agent.sketch import quantiles
+from workers.agent.launches import quantiles
 
 COMPLETE = 0.999                    # of the time watched: totals are what was counted, no estimates
 Z95 = 1.96                          # normal quantile of a two-sided interval of 95 %

@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from profiles.advice.selectors import advice_lines, people
 from profiles.charts import counters as charts
 from profiles.counters.kernel_page import KernelPage
-from profiles.kernel import selectors, tabs
+from profiles.kernel import selectors
 from profiles.kernel.measures import Overlay
 from profiles.kernel.selectors import rules_at
 from profiles.models import KernelStat
@@ -25,7 +25,7 @@ def kernel(request: HttpRequest, pk: int, kernel_pk: int, tab: str = "") -> Http
     row = KernelStat.find_or_404(pk, kernel_pk)
     page, baseline = KernelPage(row, request.GET), selectors.baseline_page(request.GET)
     shown = page.context() | {
-        "tab": tab, "tab_title": next(each.title for each in tabs.TABS if each.name == tab), "baseline": baseline,
+        "tab": tab, "tab_title": next(each.title for each in selectors.TABS if each.name == tab), "baseline": baseline,
         "overlay": Overlay(page, baseline.page) if baseline else None, "rules_at": lambda: rules_at(page.rules)}
     if tab == "":
         shown |= {"advice": advice_lines(row), "people": people()}

@@ -22,7 +22,7 @@ from profiles.compare import selectors as selectors_compare
 from profiles.compare.answers import ComparisonJson
 from profiles.counters import selectors as selectors_counters
 from profiles.exports.api import FORMAT, asked_format
-from profiles.exports.responses import flat_response, rows_response
+from profiles.exports.files import flat_response, rows_response
 from profiles.ingest.trace import SummaryColumn, TraceError
 from profiles.library import selectors
 from profiles.models import Profile
@@ -36,7 +36,7 @@ from profiles.overview.serializers_api import (
     UploadSerializer,
 )
 from profiles.profile import selectors as selectors_profile
-from profiles.upload import group_services, reread_services, services
+from profiles.upload import request_services, services, waiting_services
 from profiles.upload.request_services import KeyTaken, profile_upload
 from workers.list_api import MOST, PAGED, Pages, read_number, read_page, validated
 
@@ -108,7 +108,7 @@ class NamesApi(APIView):
     def post(self, request: Request) -> Response:
         """Whether names of files speak for the ranks of one job; nothing is stored."""
         fields = validated(NamesSerializer, request.data)
-        return Response(group_services.files_asked(fields["files"]))
+        return Response(request_services.files_asked(fields["files"]))
 
 
 class ApartApi(APIView):
@@ -118,7 +118,7 @@ class ApartApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Files that were refused as ranks of different jobs: each becomes a profile, the refused one goes. 201 with
         {"profiles": […]}."""
-        made = group_services.profile_apart(get_object_or_404(Profile, pk=pk))
+        made = request_services.profile_apart(get_object_or_404(Profile, pk=pk))
         return Response({"profiles": ProfileSerializer(made, many=True, context={"request": request}).data}, status=201)
 
 
@@ -128,7 +128,7 @@ class NumberApi(APIView):
     @extend_schema(operation_id="profiles_number", request=None, responses={202: ProfileSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Files that were refused since several state one rank are read once more, with their numbers as ranks."""
-        profile = group_services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
+        profile = request_services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
         return Response(ProfileSerializer(profile, context={"request": request}).data, status=202)
 
 
@@ -139,7 +139,7 @@ class RereadApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Read the stored upload anew, by the reader of today. Number, notes and threads stay; 409 says why it stays as it is."""
         profile = get_object_or_404(Profile, pk=pk)
-        if why := reread_services.profile_reread(profile):
+        if why := waiting_services.profile_reread(profile):
             return Response({"error": why, "where": profile.name, "hint": "upload the file again, or wait"}, status=409)
         profile.refresh_from_db()
         return Response(ProfileSerializer(profile, context={"request": request}).data, status=202)

@@ -18,11 +18,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from profiles.charts import strip as charts_strip
 from profiles.charts import trace as charts_trace
-from profiles.charts.causes import leading
-from profiles.charts.figure_cache import cached_figure
 from profiles.charts.needed import needed_bars, slow_rows
-from profiles.charts.sandwich import tree_context
+from profiles.charts.operators import tree_context
 from profiles.charts.strip import lane_pictures
+from profiles.charts.trace import leading
 from profiles.counters import selectors as selectors_counters
 from profiles.ingest.trace import TraceError
 from profiles.library import selectors
@@ -30,13 +29,13 @@ from profiles.models import Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.busy import busy_lanes
 from profiles.profile.counted_selectors import counted_in
-from profiles.profile.finding_selectors import finding_lines
-from profiles.profile.integrity_selectors import integrity_card, is_time_doubtful
+from profiles.profile.finding_selectors import finding_lines, integrity_card, is_time_doubtful
 from profiles.profile.selectors import sort_columns, time_by_bound, top_kernels
 from profiles.retention.services import freed_bytes
+from profiles.theme import cached_figure
 from profiles.topics.selectors import lines_without_doubt, topic_lines
 from profiles.topics.time import overview as time_overview
-from profiles.upload import group_services, reread_services, services
+from profiles.upload import request_services, services, waiting_services
 
 PAGE_ROWS = 200
 KERNELS = 300               # rows of a profile's kernels; all of them with ?kernels=all
@@ -216,7 +215,7 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
 def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
     """Files that were refused as ranks of different jobs become profiles of their own."""
     try:
-        made = group_services.profile_apart(get_object_or_404(Profile, pk=pk))
+        made = request_services.profile_apart(get_object_or_404(Profile, pk=pk))
     except TraceError as error:
         messages.error(request, f"{error.what}. {error.hint}")
         return redirect("profile", pk)
@@ -229,7 +228,7 @@ def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
 def profile_number(request: HttpRequest, pk: int) -> HttpResponse:
     """Files that were refused since several state one rank are read once more, numbered by file."""
     try:
-        group_services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
+        request_services.profile_number_by_file(get_object_or_404(Profile, pk=pk))
     except TraceError as error:
         messages.error(request, f"{error.what}. {error.hint}")
     return redirect("profile", pk)
@@ -239,6 +238,6 @@ def profile_number(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def profile_reread(request: HttpRequest, pk: int) -> HttpResponse:
     """The stored upload is read anew, by the reader of today."""
-    if why := reread_services.profile_reread(get_object_or_404(Profile, pk=pk)):
+    if why := waiting_services.profile_reread(get_object_or_404(Profile, pk=pk)):
         messages.error(request, f"Not read again: {why}.")
     return redirect("profile", pk)

@@ -12,8 +12,7 @@ from rest_framework.reverse import reverse
 from profiles.models import Finding, Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.counted_selectors import counted_in
-from profiles.profile.finding_selectors import rows_once
-from profiles.profile.integrity_selectors import integrity_mark
+from profiles.profile.finding_selectors import integrity_mark, rows_once
 from workers.scope import account_name
 
 JSON = OpenApiTypes.OBJECT

@@ -15,9 +15,8 @@ from profiles.analysis.trace.plausibility.withhold import doubt_text
 from profiles.base.answers import make_answer
 from profiles.models import Capture, KernelShape, KernelStat, Profile
 from profiles.profile.counted_selectors import counted_kernels
-from profiles.profile.finding_selectors import FindingLine, code_pieces
-from profiles.profile.integrity_selectors import doubt_rows, integrity_mark, is_time_doubtful
-from profiles.store.documents import tables_of
+from profiles.profile.finding_selectors import FindingLine, code_pieces, doubt_rows, integrity_mark, is_time_doubtful
+from profiles.store.objects import tables_of
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from profiles.models import Profile
-from profiles.profile.finding_selectors import code_pieces
-from profiles.profile.integrity_selectors import integrity_card
+from profiles.profile.finding_selectors import code_pieces, integrity_card
 from profiles.report import selectors
 
 FINDINGS, KERNELS = 4, 10

@@ -11,8 +11,7 @@ from profiles.analysis.core.tunable import tuned_operator
 from profiles.analysis.kernel import counters
 from profiles.models import Finding, KernelStat, Profile
 from profiles.profile import selectors as selectors_profile
-from profiles.profile.finding_selectors import FindingLine, finding_lines
-from profiles.profile.integrity_selectors import doubt_rows, integrity_mark
+from profiles.profile.finding_selectors import FindingLine, doubt_rows, finding_lines, integrity_mark
 from profiles.topics import services
 from profiles.topics.table import TOPICS
 

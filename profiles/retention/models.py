@@ -15,7 +15,7 @@ class Keeping(OfProject):
         WAITING = "waiting"
         RUNNING = "running"
 
-    days = models.JSONField(default=dict)                       # kind (workers.retention.kinds) -> days after which it goes
+    days = models.JSONField(default=dict)                       # kind (workers.retention.run) -> days after which it goes
     quota_bytes = models.BigIntegerField(null=True)             # of profiles' files; null: without limit
     state = models.CharField(max_length=8, choices=State, blank=True, default=State.REST)
     report = models.JSONField(default=dict)                     # of the last run: kind -> {"old", "go", "bytes", "kept", "gone"}

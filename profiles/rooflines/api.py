@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 from profiles.base.answers import Paged
 from profiles.exports.api import FORMAT, asked_format
-from profiles.exports.responses import flat_response
+from profiles.exports.files import flat_response
 from profiles.models import Profile
 from profiles.rooflines.selectors import RooflineJson, requested_profiles, roofline_json
 from workers.list_api import PAGED, read_page

@@ -13,9 +13,8 @@ from profiles.analysis.kernel import bounds
 from profiles.analysis.trace.layer.launches import DTYPES, MOST_TYPED, OPERATORS, typed_work
 from profiles.base.refused import Refused
 from profiles.models import KernelStat, Profile
-from profiles.rooflines.selectors import roofline_json
-from profiles.rooflines.shapes import COUNTED, without_shapes
-from profiles.store.documents import typed_read, typed_write
+from profiles.rooflines.selectors import COUNTED, roofline_json, without_shapes
+from profiles.store.objects import typed_read, typed_write
 
 # What people may say of a trace's kernels: the operator's shape, where the trace tells none.
 

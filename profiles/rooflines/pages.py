@@ -10,12 +10,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from profiles.base.refused import Refused
-from profiles.charts.figure_cache import cached_figure
 from profiles.charts.roofline import roofline_figure
 from profiles.models import KernelStat, Profile
 from profiles.rooflines import page_selectors
 from profiles.rooflines.page_selectors import choosable, roofline_page
 from profiles.rooflines.selectors import requested_profiles
+from profiles.theme import cached_figure
 
 
 @require_safe

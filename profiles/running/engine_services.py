@@ -12,8 +12,7 @@ from django.utils import timezone
 
 from profiles.base.refused import Refused
 from profiles.retention.services import require_quota
-from profiles.running.engines.client import LATENCIES, Engine, EngineProblem
-from profiles.running.engines.parameters import STEPS, read_parameters
+from profiles.running.engines import LATENCIES, STEPS, Engine, EngineProblem, read_parameters
 from profiles.running.fetch_services import agent_for, hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from workers import disk, jobs

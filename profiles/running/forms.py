@@ -10,7 +10,7 @@ from django import forms
 
 from profiles.fleet.capture_services import MILLISECONDS, MOST_MS, MOST_PROCESSES, MOST_STEPS
 from profiles.running.engine_services import KEPT, MOST_S
-from profiles.running.engines.parameters import BOOLEAN, INTEGER, OBJECT, PARAMETERS, TEXTS
+from profiles.running.engines import BOOLEAN, INTEGER, OBJECT, PARAMETERS, TEXTS
 from profiles.running.fetch_services import hosts
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from profiles.base.refused import Refused
 from profiles.running import engine_services, fetch_services, schedule_services, selectors
-from profiles.running.engines.parameters import NEEDS
+from profiles.running.engines import NEEDS
 from profiles.running.forms import EngineForm, ScheduleForms, ServerForm, parameter_form
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 

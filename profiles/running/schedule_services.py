@@ -21,7 +21,7 @@ from profiles.fleet import capture_services
 from profiles.fleet.capture_services import Wanted
 from profiles.models import FleetCapture, FleetContext
 from profiles.running import engine_services
-from profiles.running.engines.client import EngineProblem
+from profiles.running.engines import EngineProblem
 from profiles.running.models import CaptureSchedule, EngineCapture, EngineServer
 from workers import disk, jobs
 

@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from profiles.analysis.kernel.instructions import Measure
 from profiles.analysis.kernel.sampling import Window
 from profiles.exports.api import FILE, FORMAT, asked_format
-from profiles.exports.responses import rows_response
+from profiles.exports.files import rows_response
 from profiles.models import Profile
 from profiles.source import program_selectors, sampling_selectors, selectors
 

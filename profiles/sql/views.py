@@ -22,9 +22,9 @@ from profiles.models import KernelShape, KernelStat, Profile
 from profiles.sql import analyses, inside
 from profiles.sql.tables import CATEGORIES, Column, table
 from profiles.store import counters as store_counters
-from profiles.store import launches as store_launches
+from profiles.store import objects as store_launches
 from profiles.store import trace as store
-from profiles.store.documents import tables_of
+from profiles.store.objects import tables_of
 
 _FILES = ("slices", "arguments", "names", "details", "samples", "flows")
 _ARROW = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "SMALLINT": pa.int16(), "DOUBLE": pa.float64(), "FLOAT": pa.float32(),

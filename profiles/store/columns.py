@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from profiles.ingest.arrays import Bools, Rows
+from profiles.ingest.arrays import Array, Bools, Rows
 
 CACHE_BYTES = 192 << 20
 MOST_KEPT = 64                      # row groups of one scattered read that the cache takes in
-Array = npt.NDArray[Any]
 
 
 def read_whole(source: Path | IO[bytes], columns: list[str] | None = None) -> pa.Table:

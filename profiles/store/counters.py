@@ -21,7 +21,7 @@ from profiles.analysis.kernel import counters
 from profiles.ingest.trace import Report
 from profiles.models import LaunchCounters
 from profiles.rows import json_safe, text
-from profiles.store.documents import replace_object
+from profiles.store.objects import replace_object
 
 _word = pa.dictionary(pa.int32(), pa.string())
 METRICS = pa.schema(

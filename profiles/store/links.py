@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 from profiles.ingest.arrays import Ints, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.store import trace as store
-from profiles.store.operators import operators_around, operators_of_work
-from profiles.store.related import givers, match
+from profiles.store.related import givers, match, operators_around, operators_of_work
 from profiles.store.timeline import Timeline
 
 NULL = -(2**63)

@@ -21,7 +21,7 @@ from django.core.files.storage import default_storage
 from profiles.ingest.trace import Report, SourceFile, SourceMark
 from profiles.rows import json_safe
 from profiles.store.columns import read_whole
-from profiles.store.documents import replace_object
+from profiles.store.objects import replace_object
 
 FILES = pa.schema([("number", pa.int32()), ("name", pa.string())])
 LINES = pa.schema([("number", pa.int32()), ("line", pa.int32()), ("text", pa.string())])

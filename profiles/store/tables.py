@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from profiles.analysis.core.tiles import BIN_BITS, LEVEL_BITS, Levels, Table
 from profiles.ingest.arrays import Array
-from profiles.ingest.spool import Spool
+from profiles.ingest.scratch import Spool
 from profiles.ingest.windows import MISSING, MISSING32
 
 ROW_GROUP = 16_384                   # of what tiles read: small pieces decode in a millisecond

@@ -14,9 +14,9 @@ import numpy as np
 
 from profiles.analysis.core import tiles
 from profiles.analysis.core.tiles import INSTANT, MERGED, OVERFLOW, TileRows, downsample, overflowing
-from profiles.ingest.arrays import Bools, Floats, Ints, stable_order
+from profiles.ingest.arrays import Array, Bools, Floats, Ints, stable_order
 from profiles.store import trace as store
-from profiles.store.columns import Array, Columns, cache, read_whole
+from profiles.store.columns import Columns, cache, read_whole
 from profiles.store.places import Places, join_ranges
 
 # ---- reading counters of a stored trace ----

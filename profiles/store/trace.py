@@ -47,14 +47,6 @@ def key(profile_id: int, name: str) -> str:
     return f"profiles/{profile_id}/{name}"
 
 
-def write_trace(profile_id: int, trace: Trace) -> int:
-    """Store columns and tiles; returns their bytes.
-
-    Overwrites what an earlier ingest of this profile left.
-    """
-    return prepare(trace).write(profile_id)
-
-
 @dataclass
 class PreparedTrace:
     """A trace whose windows have passed: its digest stands (`digest_of`), its tables wait to be encoded."""

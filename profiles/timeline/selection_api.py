@@ -15,8 +15,7 @@ from profiles.analysis.core.groups import TooManyGroups
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.files import table_response
 from profiles.library.streaming_api import TooLong, answer, finish
-from profiles.store.area import Area
-from profiles.store.area_columns import UnknownColumn, column, condition
+from profiles.store.area import Area, UnknownColumn, column, condition
 from profiles.store.timeline import Timeline
 from profiles.timeline import flame_selectors, slice_selectors
 from profiles.timeline import selection_selectors as selectors

@@ -16,8 +16,7 @@ from profiles.analysis.core.groups import WIDTH_PCT, Groups, Sums
 from profiles.analysis.core.sentences import pct_of
 from profiles.exports.files import table_of
 from profiles.ingest.trace import GPU_WORK
-from profiles.store.area import Area, Window, windows
-from profiles.store.area_columns import ARGUMENT, COLUMNS, Column, argument_names, column
+from profiles.store.area import ARGUMENT, COLUMNS, Area, Column, Window, argument_names, column, windows
 from profiles.store.timeline import Timeline
 from profiles.timeline.selectors import describe_slices
 

@@ -15,8 +15,8 @@ from profiles.ingest.arrays import Bools, Rows
 from profiles.ingest.trace import Category
 from profiles.models import Profile
 from profiles.store.density import density
+from profiles.store.search import MODES as MODES
 from profiles.store.search import Scan, scan
-from profiles.store.terms import MODES as MODES
 from profiles.store.timeline import ALL_DEPTHS, Timeline, Unit, timeline
 
 PROFILER, EMPTY = "profiler", "empty"       # why a track stands aside

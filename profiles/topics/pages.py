@@ -10,20 +10,27 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.views.decorators.http import require_safe
 
-from profiles.analysis.trace.communication.advice import LIMITS
+from profiles.analysis.trace.communication.facts import LIMITS
 from profiles.analysis.trace.operators.topic import DRAWN_SHARE
 from profiles.charts import operators as charts
-from profiles.charts.causes import cause_parts
-from profiles.charts.communication import bandwidth_figure, cause_bars, matrix, rank_bars, waits_figure
-from profiles.charts.figure_cache import cached_figure
-from profiles.charts.launching import delay_figure, queue_figure
-from profiles.charts.memory import peak_bars, timeline_figure
 from profiles.charts.needed import needed_bars, range_rows
-from profiles.charts.sandwich import functions, sandwich
-from profiles.charts.trace import MOST_BARS, path_bars
+from profiles.charts.operators import functions, sandwich
+from profiles.charts.topics import (
+    bandwidth_figure,
+    cause_bars,
+    delay_figure,
+    matrix,
+    peak_bars,
+    queue_figure,
+    rank_bars,
+    timeline_figure,
+    waits_figure,
+)
+from profiles.charts.trace import MOST_BARS, cause_parts, path_bars
 from profiles.models import Profile
 from profiles.profile.finding_selectors import code_pieces, finding_lines
 from profiles.profile.selectors import summary_tables
+from profiles.theme import cached_figure
 from profiles.topics import selectors, services, time
 from profiles.topics.table import TOPICS, Topic, topic_of
 from profiles.topics.work import topic_numbers

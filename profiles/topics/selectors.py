@@ -10,9 +10,8 @@ from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.plausibility.withhold import doubt_text
 from profiles.ingest.naming.names import short_name
 from profiles.models import Finding, Profile
-from profiles.profile.finding_selectors import code_pieces, finding_rows
-from profiles.profile.integrity_selectors import doubt_rows
-from profiles.store.documents import topic_read
+from profiles.profile.finding_selectors import code_pieces, doubt_rows, finding_rows
+from profiles.store.objects import topic_read
 from profiles.store.timeline import timeline
 from profiles.topics.table import TOPICS, Topic
 

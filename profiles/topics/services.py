@@ -20,11 +20,10 @@ from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.plausibility.withhold import withhold_result
 from profiles.models import Finding, KernelStat, Profile
 from profiles.rows import json_safe, text
-from profiles.store.documents import topic_read, topic_write
 from profiles.store.frame import frame_read
+from profiles.store.objects import topic_read, topic_write
 from profiles.store.timeline import timeline
-from profiles.topics.given import fingerprint
-from profiles.topics.table import TOPICS, Topic
+from profiles.topics.table import TOPICS, Topic, fingerprint
 from workers import jobs
 
 # What bounds the kernels of a trace: by the dimensions of their launches, as the topic "layer" classifies them.

@@ -1,13 +1,20 @@
 """Every topic, in the order in which the profile page shows them. A new one: a function in `profiles/analysis/`, a template
-in `templates/profiles/topics/`, and a line here; a picture on its page: a line in `profiles/topics/pages.py`."""
+in `templates/profiles/topics/`, and a line here; a picture on its page: a line in `profiles/topics/pages.py`.
+
+What an analysis of a trace is given beside the trace: ceilings measured on GPUs of its model, shapes that people typed.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from profiles.analysis.core import gpus
 from profiles.analysis.core.result import Result
+from profiles.analysis.kernel.ceilings import MeasuredCeilings
 from profiles.analysis.trace.account.result import VERSION as CAUSES_VERSION
 from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.critical.topic import critical_result
@@ -20,8 +27,40 @@ from profiles.analysis.trace.operators.topic import operators_result
 from profiles.analysis.trace.sampled.topic import sampled_result
 from profiles.analysis.trace.sequences.topic import sequences_result
 from profiles.analysis.trace.time.result import time_result
+from profiles.ceilings.selectors import measured_gpus
 from profiles.models import Profile
-from profiles.topics.given import ceilings_given, layer_given
+from profiles.store.objects import typed_read
+
+
+def ceilings_given(profile: Profile) -> dict[str, Any]:
+    """Return {"ceilings": {model: {"label", "url", "rates"}}} of `analysis.trace.needed.topic`."""
+    return {"ceilings": _measured(profile)}
+
+
+def layer_given(profile: Profile) -> dict[str, Any]:
+    """Return {"ceilings": {model: {"label", "url", "rates"}}, "typed": {kernel: {…}}} of `analysis.trace.layer.topic`.
+
+    A trace does not say at which clock its kernels ran, and a measurement that drew all power ran at a low one: measured arithmetic
+    is put at the clock that the data sheet's peak stands for.
+    """
+    return {"ceilings": _measured(profile), "typed": typed_read(profile.pk)}
+
+
+def _measured(profile: Profile) -> dict[str, Any]:
+    here = gpus.key(profile.gpu)
+    return {one.gpu: {"label": f"{one.label}, at the data sheet's clock", "url": one.url, "rates": _rates(one)}
+            for one in measured_gpus() if gpus.key(one.gpu) in here}
+
+
+def _rates(measured: MeasuredCeilings) -> dict[str, float]:
+    model = gpus.lookup(measured.gpu)
+    return {key: each.at(model.peak_clock_hz(key)) if model and key in model.peaks else each.rate
+            for key, each in measured.ceilings.items()}
+
+
+def fingerprint(given: dict[str, Any]) -> str:
+    """Return what tells a document of other given facts from this one's."""
+    return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

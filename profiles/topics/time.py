@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiles.charts import time as charts
-from profiles.charts.causes import cause_lines, cause_parts
-from profiles.charts.figure_cache import cached_figure
-from profiles.charts.trace import time_bars
+from profiles.charts.trace import cause_lines, cause_parts, time_bars
 from profiles.models import Profile
+from profiles.theme import cached_figure
 
 LEAST_PCT = 0.5                 # of the wall time: causes with less stand on the topic's own page alone
 # Part of the time -> (topic that looks into it, what its button says). The first is offered whose topic there is.

@@ -18,8 +18,9 @@ from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summar
 from profiles.analysis.core.result import Finding
 from profiles.analysis.kernel import counters, findings_counters, findings_source
 from profiles.analysis.kernel.advising.causes import once_per_cause
-from profiles.analysis.trace import cpu_time, findings
-from profiles.analysis.trace.breakdown import breakdown, remark
+from profiles.analysis.trace import findings
+from profiles.analysis.trace.breakdown import BY_NAME, breakdown, remark
+from profiles.analysis.trace.breakdown import tables as tables_of_cpu
 from profiles.analysis.trace.findings import calculated_occupancy
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.one_job import stated_name, why_not
@@ -36,8 +37,7 @@ from profiles.store import counters as store_counters
 from profiles.store import derived as store_derived
 from profiles.store import source as store_source
 from profiles.store import trace as store
-from profiles.store.documents import write_summary
-from profiles.store.launches import launches_write
+from profiles.store.objects import launches_write, write_summary
 
 RANKS_BY_FILE = "ranks_by_file"         # of a profile's metadata: its files' numbers are their ranks
 WRITTEN = "file written"                # … when the file was last written, as its sender says
@@ -194,9 +194,9 @@ def trace_store(profile_id: int, trace: Trace, progress: ProgressSink, ranks: in
 
 def _cpu_time(profile_id: int, trace: Trace, summary: dict[str, Any]) -> int:
     """What a trace without kernels has to tell: tables of CPU time, and in its summary the name of most; the stored bytes."""
-    tables = trace.tables or cpu_time.tables(trace)
+    tables = trace.tables or tables_of_cpu(trace)
     summary["headline"] = trace.metadata.pop("headline", "")
-    if tables and tables[0].title == cpu_time.BY_NAME:
+    if tables and tables[0].title == BY_NAME:
         name, _, _, share_pct, *_ = tables[0].rows[0]
         summary["cpu_top"] = {"name": str(name)[:300], "share_pct": share_pct}
     return write_summary(profile_id, Summary(trace.format, [], tables, trace.integrity))

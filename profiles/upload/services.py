@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from profiles.analysis.trace.account.causes import COVERED
 from profiles.analysis.trace.one_job import job_name
-from profiles.families.assign_services import families_assign
+from profiles.families.services import families_assign
 from profiles.ingest.trace import TraceError
 from profiles.models import Finding, Profile, ingest_queue
 from profiles.progress import Progress

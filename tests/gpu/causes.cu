@@ -1,5 +1,5 @@
 // Kernels whose cause of slowness is known because it was put there; compiled with -DMENDED the cause is gone and all else is
-// the same. Recorded by record_causes.py.
+// the same. Recorded by record/causes.py.
 #include <cstdio>
 #include <cstdlib>
 

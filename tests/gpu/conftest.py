@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import requests
 
-from profiles.capture.tools.installed import package_version
 from profiles.capture.tools.ncu import installed_ncu
+from profiles.capture.tools.tool import package_version
 from tests.product import Product
 from workers.core import gpu
 

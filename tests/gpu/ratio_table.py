@@ -1,4 +1,4 @@
-"""Markdown of what record_ratios.py recorded: one line a shape, or with --groups one for each operator, products by their rows.
+"""Markdown of what record/ratios.py recorded: one line a shape, or with --groups one for each operator, products by their rows.
 
     python tests/gpu/ratio_table.py [--groups] ratios.json[.xz]
 """

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from profiles.capture.tools.installed import package_version
+from profiles.capture.tools.tool import package_version
 from tests.gpu.known import of_operator
 from tuner.tuning.measure import nvml
 from tuner.tuning.operators import find, limits

@@ -14,7 +14,7 @@ from profiles.analysis.trace.one_job import why_not
 from profiles.ingest import read
 from profiles.ingest.trace import GPU_WORK, Trace, TraceError
 from profiles.models import Profile
-from profiles.upload.group_services import profile_number_by_file
+from profiles.upload.request_services import profile_number_by_file
 from profiles.upload.services import profile_create, profile_ingest
 
 CASES = Path(__file__).parents[1] / "data" / "cases"

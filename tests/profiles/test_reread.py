@@ -13,7 +13,7 @@ from django.core.management.base import CommandError
 
 from profiles.families.follow_services import families_follow
 from profiles.models import KernelShape, Profile
-from profiles.profile.integrity_selectors import integrity_card
+from profiles.profile.finding_selectors import integrity_card
 from profiles.store.trace import READING
 from profiles.upload import services
 

@@ -16,7 +16,7 @@ from profiles.ingest.trace import TraceError
 from profiles.models import Profile, StoredUpload
 from profiles.retention.services import freed_bytes, profiles_bytes, used_bytes
 from profiles.upload.files_services import uploads_sweep
-from profiles.upload.group_services import profile_apart
+from profiles.upload.request_services import profile_apart
 from profiles.upload.services import profile_create, profile_delete
 from webapp.models import Project
 from workers.scope import within

@@ -8,7 +8,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.test import Client, override_settings
 
-from profiles.families.assign_services import families_assign
+from profiles.families.services import families_assign
 from profiles.models import Finding, KernelStat, Profile
 from tuner.models import TuneJob
 from workers import jobs

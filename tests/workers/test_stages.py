@@ -25,13 +25,13 @@ from profiles.analysis.core.result import Result
 from profiles.families import follow_services
 from profiles.ingest.core import columns
 from profiles.models import Profile
-from profiles.store.documents import topic_read
+from profiles.store.objects import topic_read
 from profiles.store.timeline import timeline
 from profiles.topics import services as topic_services
 from profiles.topics.table import TOPICS, Topic
 from profiles.upload import ingest_run as steps
-from profiles.upload.follow_services import MOST_ATTEMPTS, wake_follows
 from profiles.upload.services import profile_create
+from profiles.upload.waiting_services import MOST_ATTEMPTS, wake_follows
 from tests.scale import DEEP
 from tests.workers.core.test_worker import wait_until
 from workers import bounded_process, jobs, stages, tasks

@@ -1,4 +1,7 @@
-"""What may be done to candidates: submit, cancel, review; and an owner's permission to run those of an operator."""
+"""What may be done to candidates: submit, cancel, review; and an owner's permission to run those of an operator.
+
+What a worker writes of a candidate: claimed, its stages, its verdict.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from profiles.base.refused import Refused
-from tuner.candidates import diffs, selectors, sources, syntax
-from tuner.candidates.verdicts import Verdict
+from tuner.candidates import diffs, selectors, sources
+from tuner.candidates.verdicts import Judgement, Verdict
 from tuner.models import Candidate, CandidatePermit
 from tuner.texts import in_order
 from tuner.tuning.operators import Operator, find
@@ -52,7 +55,7 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
     if parent is not None and parent.operator != known.name:
         raise Refused({"parent": f"candidate {parent.pk} is one of {parent.operator}"})
     whole, diff, base = read_text(known.name, text)
-    if why := syntax.why_no_python(whole):
+    if why := diffs.why_no_python(whole):
         raise Refused({"text": f"{'with the diff applied it' if diff else 'it'} is no Python file: {why}"})
     row = Candidate(
         operator=known.name, dtype=type_, shape=in_order(known.name, sizes), text=whole, diff=diff,
@@ -201,3 +204,54 @@ def _bounded(field: str, given: Any, otherwise: int, bounds: tuple[int, int]) ->
 def candidate_publish(candidate: Candidate) -> None:
     """Tell the pages that watch it."""
     jobs.publish(f"candidate.{candidate.pk}", "status", {"id": candidate.pk, "status": candidate.status, "step": candidate.step})
+
+
+Stage = Candidate.Stage
+MOST_REASON = 600
+
+
+def candidate_claim(candidate_id: int, worker: str) -> Candidate | None:
+    """Return the row for `worker`, or None where it is not free."""
+    if not Candidate.leases.claim(candidate_id, worker, started=timezone.now(), error=None):
+        return None
+    candidate = Candidate.objects.get(pk=candidate_id)
+    candidate_publish(candidate)
+    return candidate
+
+
+def candidate_step(candidate: Candidate, worker: str, step: str, **fields: Any) -> None:
+    """Store and tell what is done now."""
+    step = cleaned(step)[:60]
+    if Candidate.leases.write(candidate.pk, worker, step=step, **fields):
+        jobs.publish(f"candidate.{candidate.pk}", "progress", {"id": candidate.pk, "step": step})
+
+
+def candidate_wait(candidate: Candidate, worker: str, answer: Mapping[str, Any]) -> bool:
+    """Hand a compiled candidate on to the workers with a GPU."""
+    Candidate.leases.write(candidate.pk, worker, stage=Stage.MEASURE, step="", answer=dict(answer))
+    handed = bool(Candidate.leases.hand_back(worker, candidate.pk))
+    if handed:
+        candidate_publish(Candidate.objects.get(pk=candidate.pk))
+    return handed
+
+
+def candidate_done(candidate: Candidate, worker: str, judged: Judgement, answer: Mapping[str, Any], **facts: Any) -> bool:
+    """End a candidate with its verdict. FAILED is one: the file does not run."""
+    told = {**answer, "rows": [dict(each) for each in judged.rows], "against": judged.against}
+    return _end(candidate, worker, Status.DONE, verdict=judged.verdict.value, reason=cleaned(judged.reason)[:MOST_REASON],
+                answer=told, **facts)
+
+
+def candidate_fail(candidate: Candidate, worker: str, where: str, what: str, hint: str = "", **facts: Any) -> bool:
+    """End a candidate that could not be judged, through no fault of its own."""
+    error = {"where": where, "what": cleaned(what)[:MOST_REASON], "hint": hint}
+    return _end(candidate, worker, Status.FAILED, error=error, **facts)
+
+
+def _end(candidate: Candidate, worker: str, status: str, **fields: Any) -> bool:
+    ended = Candidate.leases.end(candidate.pk, worker, status, step="", **fields)
+    if ended:
+        row = Candidate.objects.get(pk=candidate.pk)
+        candidate_publish(row)
+        jobs.publish(jobs.HOME, "candidate", {"id": row.pk, "status": row.status})
+    return ended

@@ -20,7 +20,7 @@ from tuner.gate.stats.distributions import rank_sum_p
 from tuner.gate.stats.results import Decision, Levels, Limits, change_text, decide
 from tuner.gate.stats.rule import Rule
 from tuner.gate.stats.rule import Verdict as GateVerdict
-from tuner.tuning.measure.quantiles import median_interval
+from tuner.tuning.measure.statistics import median_interval
 
 SLOWED = 0.15                       # clocks and temperature move a time by less between two looks some seconds apart
 QUICKENED = 0.06                    # … and 1 % at most on an H200; lines of a candidate that outlive the flush make 9 to 14 %

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from profiles.analysis.core.gpus import Gpu
-from profiles.analysis.kernel.measured import MeasuredCeilings
+from profiles.analysis.kernel.ceilings import MeasuredCeilings
 
 # The fastest pipe that an operator may use for a type: the least time is then never too long, whichever the kernel takes.
 PIPES: Mapping[str, tuple[str, ...]] = {"bf16": ("bf16_tensor",), "fp16": ("fp16_tensor",), "fp8": ("fp8_tensor",),
@@ -50,7 +50,7 @@ def gpu_rates(name: str, model: Gpu | None, measured: MeasuredCeilings | None) -
     """Return the rates of a GPU: of each kind the measured one, else the data sheet's.
 
     Arithmetic is put at the highest clock of the model: the kernel that measured it ran long enough to be slowed by its power,
-    a launch of 0.1 ms is not (profiles.analysis.kernel.measured).
+    a launch of 0.1 ms is not (profiles.analysis.kernel.ceilings).
     """
     reached: dict[str, Rate] = {}
     physical: dict[str, float] = {}

@@ -16,16 +16,7 @@ from rest_framework.views import APIView
 from profiles.base.answers import Choice, Paged, plain
 from tuner import texts
 from tuner.ceilings.selectors import Ceilings, job_grid
-from tuner.jobs import (
-    choice_selectors,
-    comparison,
-    control_services,
-    create_services,
-    new_services,
-    page_selectors,
-    selectors,
-    worth_selectors,
-)
+from tuner.jobs import comparison, control_services, create_services, new_services, page_selectors, selectors, worth_selectors
 from tuner.jobs.insight import Effect, explain_trials
 from tuner.models import TuneJob
 from tuner.query_api import Checked, read_whole
@@ -199,7 +190,7 @@ class TuneChoicesApi(APIView):
     def get(self, request: Request) -> Response:
         """At most 30 jobs that have every word."""
         query = request.query_params
-        return Response({"choices": plain(choice_selectors.job_choices(query.get("q", ""), query.get("beside", "")))})
+        return Response({"choices": plain(comparison.job_choices(query.get("q", ""), query.get("beside", "")))})
 
 
 class TuneCompareApi(APIView):

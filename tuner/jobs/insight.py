@@ -201,11 +201,11 @@ class Milestone:
     seconds: float | None
 
 
-def milestones(trials: Sequence[Trial], best_ms: float, steps: Sequence[float] = WITHIN) -> list[Milestone]:
-    """Return one milestone per step; failures count as trials, raced ones reach nothing."""
+def milestones(trials: Sequence[Trial], best_ms: float) -> list[Milestone]:
+    """Return one milestone for each of WITHIN; failures count as trials, raced ones reach nothing."""
     reached = []
     ordered = sorted(trials, key=lambda trial: trial.number)
-    for within in steps:
+    for within in WITHIN:
         hit = next(((place, trial.at_s) for place, trial in enumerate(ordered, 1)
                     if trial.median_ms is not None and trial.median_ms <= best_ms * within
                     and trial.outcome.facts.get("ended") != "raced"), (None, None))

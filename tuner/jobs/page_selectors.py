@@ -23,6 +23,7 @@ from tuner.tuning.trial import Trial
 FASTEST = 12             # rows of the table that stands before the script fills it
 LEVELS_SHOWN = 12        # values of one parameter in the table of effects
 QUEUE_SHOWN = 100
+MOST_LISTED = 20         # jobs to compare with, newest groups
 LEAST_RATED_S = 0.5      # job time before a rate is said
 
 
@@ -181,10 +182,10 @@ def silent_seconds(job: TuneJob) -> float | None:
     return silent.total_seconds() if silent > control_services.SILENT_AFTER else None
 
 
-def comparable_jobs(job: TuneJob, limit: int = 20) -> list[TuneJob]:
+def comparable_jobs(job: TuneJob) -> list[TuneJob]:
     """Return jobs of the same operator, those of the same shape first."""
     others = list(TuneJob.objects.filter(operator=job.operator).exclude(pk=job.pk).order_by("-id")[:200])
-    return sorted(others, key=lambda other: (other.shape != job.shape or other.dtype != job.dtype, -other.pk))[:limit]
+    return sorted(others, key=lambda other: (other.shape != job.shape or other.dtype != job.dtype, -other.pk))[:MOST_LISTED]
 
 
 def jobs_ahead(job: TuneJob) -> int:
@@ -243,8 +244,8 @@ def total_worth(rows: Sequence[Mapping[str, Any]]) -> float | None:
     return sum(known) if known else None
 
 
-def recent_groups(limit: int = 20) -> list[dict[str, Any]]:
+def recent_groups() -> list[dict[str, Any]]:
     """Return newest groups, each with how many of its jobs have ended."""
-    groups = TuneGroup.objects.select_related("owner").prefetch_related("jobs")[:limit]
+    groups = TuneGroup.objects.select_related("owner").prefetch_related("jobs")[:MOST_LISTED]
     return [{"group": group, "jobs": len(group.jobs.all()),
              "ended": sum(job.status in selectors.ENDED for job in group.jobs.all())} for group in groups]

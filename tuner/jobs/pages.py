@@ -15,16 +15,7 @@ from django.views.decorators.http import require_POST, require_safe
 from profiles.base.refused import Refused
 from tuner import texts
 from tuner.ceilings.selectors import Ceilings, job_ceiling
-from tuner.jobs import (
-    choice_selectors,
-    comparison,
-    control_services,
-    groups,
-    page_selectors,
-    progress_charts,
-    quarantine,
-    selectors,
-)
+from tuner.jobs import comparison, control_services, groups, page_selectors, progress_charts, quarantine, selectors
 from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import Quarantine, TuneGroup, TuneJob
 from tuner.texts import config_in_order, in_order
@@ -142,9 +133,9 @@ def tune_group_act(request: HttpRequest, pk: int) -> HttpResponse:
 def tune_compare(request: HttpRequest) -> HttpResponse:
     """Compare jobs ?a=1&b=2; without both show the form."""
     chosen = [_find_job(request.GET.get(name, "")) for name in ("a", "b")]
-    offered = choice_selectors.job_choices(limit=choice_selectors.LISTED)
+    offered = comparison.job_choices(limit=comparison.LISTED)
     listed = {each.value for each in offered}
-    offered += [choice_selectors.job_choice(job) for job in chosen if job is not None and str(job.pk) not in listed]
+    offered += [comparison.job_choice(job) for job in chosen if job is not None and str(job.pk) not in listed]
     context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": offered}
     if chosen[0] is None or chosen[1] is None:
         missing = request.GET.get("a") and request.GET.get("b")

@@ -15,7 +15,7 @@ from tuner.devices import GPU
 from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import TrialRow, TuneJob, TuneMember
 from tuner.texts import RateJson, config_in_order, in_order, rate
-from tuner.tuning.measure.quantiles import median_interval
+from tuner.tuning.measure.statistics import median_interval
 from tuner.tuning.search.strategies import plateau_of
 from tuner.tuning.trial import Measured, Outcome, Reason, Rejected, Trial
 

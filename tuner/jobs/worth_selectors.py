@@ -21,6 +21,7 @@ from tuner.tuning.trial import config_key
 
 JOBS_READ = 200          # newest finished jobs of an operator that an expectation is made from
 HOT = 40                 # shapes of a profile that a page offers
+MOST_PROFILES = 50
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def hot_shapes(profile: Profile, limit: int = HOT) -> list[HotShape]:
     return hot
 
 
-def profiles_with_shapes(limit: int = 50) -> list[Profile]:
+def profiles_with_shapes() -> list[Profile]:
     """Return profiles with at least one problem that can be tuned, newest first."""
     ids = KernelShape.objects.exclude(tune={}).values_list("kernel__profile_id", flat=True).distinct()
-    return list(Profile.objects.filter(pk__in=ids).order_by("-created")[:limit])
+    return list(Profile.objects.filter(pk__in=ids).order_by("-created")[:MOST_PROFILES])

@@ -16,7 +16,7 @@ from tuner.spaces.edit import OwnSpace, Values
 from tuner.team import selectors
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.offer import Offer, read_offer
-from tuner.tuning.operators import OPERATORS, Limits, Operator, added, find, limits
+from tuner.tuning.operators import OPERATORS, Limits, Operator, find, limits, variants
 from tuner.tuning.operators.operator import BYTES
 from tuner.tuning.operators.variants import UnionSpace
 from tuner.tuning.space import MAX_PRODUCT, Constraint, Param, Space
@@ -130,19 +130,19 @@ def _of_space(operator: str, gpu: str, space: Space, names: Mapping[str, float],
 
 def _extended(own: OwnSpace, space: UnionSpace) -> OwnSpace:
     """Return the space of kernels of ours, which take further values: their constraints are asked of what those make."""
-    takes = {param.name: added.takes(space, param.name) for param in space.params}
+    takes = {param.name: variants.takes(space, param.name) for param in space.params}
 
     def walk(values: Values) -> Iterator[tuple[Config, str]]:
-        if (more := added.added_size(space, values)) > MAX_PRODUCT:
+        if (more := variants.added_size(space, values)) > MAX_PRODUCT:
             raise Refused({"parameters": f"{more:,} combinations of what is added; at most {MAX_PRODUCT:,}: give fewer values"})
         yield from own.walk(values)
-        yield from added.added_configs(space, values)
+        yield from variants.added_configs(space, values)
 
     def refuses(name: str, value: Value) -> str:
         taken = takes[name]
         return "" if taken is not None and taken.holds(value) else BUILT_IN
 
-    return replace(own, fixed="", walk=walk, size=lambda values: space.size + added.added_size(space, values),
+    return replace(own, fixed="", walk=walk, size=lambda values: space.size + variants.added_size(space, values),
                    takes={name: taken.text if taken else "" for name, taken in takes.items()}, refuses=refuses)
 
 

@@ -16,7 +16,7 @@ from tuner.gate.suites.run_services import run_record
 from tuner.gate.suites.suite_services import suite_put
 from tuner.gate.verdicts.services import create_gate
 from tuner.models import Suite
-from tuner.tuning.measure.recorded_runs import RecordedRuns, load_recorded, recorded_files
+from tuner.tuning.measure.replay import RecordedRuns, load_recorded, recorded_files
 
 NAME, STEM = "example-h200", "timing_runs"
 BASELINE_RUNS = 10

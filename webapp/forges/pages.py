@@ -15,7 +15,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods, require_POST
 
 from profiles.base.refused import Refused
-from webapp.forges import arriving_services, services
+from webapp.forges import services
 from webapp.forges.speech import Unsigned
 from webapp.forges.table import FORGES
 from webapp.models import Forge, ForgePost, IssueLink, Thread
@@ -70,12 +70,12 @@ def hook(request: HttpRequest, pk: int) -> HttpResponse:
         body = request.body
     except (RawPostDataException, UnreadablePostError):
         return JsonResponse({"error": "the body could not be read"}, status=400)
-    if len(body) > arriving_services.MOST_BYTES:
+    if len(body) > services.MOST_BYTES:
         return JsonResponse({"error": "a message has at most 64 kB"}, status=413)
     try:
         if row is None:
             raise Unsigned("the signature is not that of the secret")
-        said = arriving_services.arrive(row, {name.lower(): value for name, value in request.headers.items()}, body)
+        said = services.arrive(row, {name.lower(): value for name, value in request.headers.items()}, body)
     except Unsigned:
         return JsonResponse({"error": "not signed with the secret of this address"}, status=401)
     return JsonResponse({"message": said}, status=202)

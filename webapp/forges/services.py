@@ -1,9 +1,14 @@
-"""What is set and said: forges, links of threads to issues, and verdicts for the change that they are about."""
+"""What is set and said: forges, links of threads to issues, and verdicts for the change that they are about.
+
+And what forges send here: verified, taken once, and an issue that was closed resolves its thread.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,14 +19,17 @@ from django.utils import timezone
 from profiles.base.refused import Refused
 from tuner.gate.stats.rule import Verdict
 from tuner.models import Gate
+from webapp.forges.speech import Arrived, Unsigned
 from webapp.forges.table import FORGES, ForgeKind
-from webapp.models import Forge, ForgePost, IssueLink, Thread
+from webapp.models import Forge, ForgeArrival, ForgePost, IssueLink, Thread
 from webapp.threads import services as thread_services
+from webapp.threads import subjects
 from webapp.threads.notices import QUEUE, TASK, address, project_slug
 from webapp.threads.subjects import Subject, find
 from workers import jobs
 from workers.outgoing import parse_address
-from workers.secret import seal
+from workers.scope import project_of, within
+from workers.secret import Unreadable, seal, unseal
 
 MOST_FORGES, MOST_LINKS = 20, 20
 SHA = re.compile(r"[0-9a-f]{40}")
@@ -169,3 +177,55 @@ def _post(forge: Forge, what: str, key: str, body: dict[str, Any], link: IssueLi
 
 def _page(thread: Thread) -> str:
     return address(f"/threads/{thread.pk}/", project_slug())
+
+
+MOST_BYTES = 64 << 10
+
+
+def arrive(forge: Forge, headers: Mapping[str, str], body: bytes) -> str:
+    """Take a message; return what became of it: "taken", "known" or "not for us". Raises Unsigned.
+
+    Nothing of a body is looked at before it is verified.
+    """
+    kind = FORGES.get(forge.kind)
+    if kind is None:
+        raise Unsigned("a kind of forge that is not known here")
+    try:
+        key = kind.verify(unseal(forge.hook_secret), headers, body)
+    except Unreadable as error:
+        raise Unsigned(str(error)) from error
+    if not forge.enabled:
+        return "not for us"
+    try:
+        said = json.loads(body)
+    except (ValueError, RecursionError):
+        return "not for us"
+    found = kind.arrived(headers, said) if isinstance(said, dict) else None
+    if found is None or found.place.lower() != forge.place.lower():
+        return "not for us"
+    with within(project_of(forge) or 0), transaction.atomic():
+        _, fresh = ForgeArrival.objects.get_or_create(forge=forge, key=key[:80], defaults={"event": found.event[:60]})
+        if fresh:
+            _take(forge, found)
+    return "taken" if fresh else "known"
+
+
+def _take(forge: Forge, found: Arrived) -> None:
+    for link in IssueLink.objects.filter(forge=forge, number=found.number).select_related("thread"):
+        state = "closed" if found.closed else "open"
+        if link.state == state:
+            continue
+        IssueLink.objects.filter(pk=link.pk).update(state=state)
+        thread = link.thread
+        thread_services.event_add(thread, f"issue {link.number} {state} at {forge.name}")
+        if found.closed and forge.resolves and thread.is_open:
+            _resolve(thread, f"issue {link.number} closed at {forge.name}")
+
+
+def _resolve(thread: Any, note: str) -> None:
+    try:
+        with transaction.atomic():
+            thread_services.status_set(thread, subjects.KINDS[thread.kind].resolved, by=None,
+                                       note=note if thread.kind == "regression" else "")
+    except Refused as refused:
+        thread_services.event_add(thread, f"could not be resolved: {refused}")

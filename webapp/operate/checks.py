@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from webapp import overview, schema
 from workers import disk, jobs
-from workers.metrics.queues import queue_states
+from workers.metrics.facts import queue_states
 
 OK, WARN, BAD = "ok", "warn", "bad"
 LATE_S = 600.0                  # an entry that waits longer has nobody who serves it

@@ -1,11 +1,16 @@
-"""The status page and its API: for who is signed in; paths and addresses are told to nobody."""
+"""What tells how the server is: the status page and its API, for who is signed in (paths and addresses are told to nobody);
+`/metrics`: Prometheus' text, for loopback or whoever has the metrics token.
+"""
 
 from __future__ import annotations
 
 from typing import TypedDict
 
+from django.conf import settings
+from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.crypto import constant_time_compare
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from drf_spectacular.utils import extend_schema
@@ -13,7 +18,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from webapp.operate import checks
+from webapp.accounts import is_local
+from webapp.operate import checks, observed
+from workers.metrics.prometheus import exposition
+from workers.scope import EVERYTHING, within
 
 
 @never_cache
@@ -39,3 +47,20 @@ class StatusApi(APIView):
     def get(self, request: Request) -> Response:
         found = checks.run(checks.RUNNING)
         return Response({"state": checks.worst(found), "checks": [check.as_json() for check in found]})
+
+
+@login_not_required
+@never_cache
+@require_safe
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Answer a scraper: from this machine without a token, else with `Authorization: Bearer <RIDGEPOINT_METRICS_TOKEN>`."""
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    expected = settings.METRICS_TOKEN
+    known = bool(expected) and scheme.lower() == "bearer" and constant_time_compare(token.strip(), expected)
+    if not known and not is_local(request.META.get("REMOTE_ADDR", ""), headers):
+        return HttpResponse("a metrics token is needed: Authorization: Bearer …\n", "text/plain; charset=utf-8", 401,
+                            headers={"WWW-Authenticate": 'Bearer realm="metrics"'})
+    with within(EVERYTHING):        # a scraper has no project
+        body, content_type = exposition(headers.get("accept", ""), also=[observed.REGISTRY])
+    return HttpResponse(body, content_type)

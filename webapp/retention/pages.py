@@ -21,8 +21,7 @@ from profiles.retention.services import used_bytes
 from webapp.audit import services as audit
 from webapp.retention import services
 from workers.list_api import validated
-from workers.retention.kinds import KINDS
-from workers.retention.run import ask, look, settings_of
+from workers.retention.run import KINDS, ask, look, settings_of
 from workers.scope import current
 
 CHANGE = "profiles.change_keeping"

@@ -8,7 +8,7 @@ from typing import Any
 from profiles.base.refused import Refused
 from profiles.models import Keeping
 from webapp.audit import services as audit
-from workers.retention.kinds import KINDS
+from workers.retention.run import KINDS
 
 MOST_DAYS = 36_500
 MOST_BYTES = 1 << 60

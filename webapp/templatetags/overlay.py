@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from profiles.analysis.kernel.meaning import meaning_of
-from profiles.kernel import tabs
+from profiles.kernel import selectors
 from profiles.kernel.measures import Overlay, Versus
 from webapp.templatetags import numbers
 
@@ -73,7 +73,7 @@ def ghost_of(context: Context, most: float, *key: Any) -> SafeString:
 @register.filter
 def part_url(anchor: str, kernel: Any) -> str:
     """Return the address of a part of the kernel's page on the tab that holds it."""
-    return f"{tabs.address(kernel, tabs.MOVED.get(anchor, ''))}#{anchor}"
+    return f"{selectors.address(kernel, selectors.MOVED.get(anchor, ''))}#{anchor}"
 
 
 @register.filter

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workers.agent.launches import MINUTE_NS, Context, Gpu, Ints, KernelSums, Signature, Window
-from workers.agent.sketch import MOST
+from workers.agent.launches import MINUTE_NS, MOST, Context, Gpu, Ints, KernelSums, Signature, Window
 
 Column = npt.NDArray[Any]
 MOST_SERIES = 20_000                # of one minute; the rest is one series named REST

@@ -30,8 +30,7 @@ from workers.agent.deep.kineto import KinetoDaemon
 from workers.agent.deep.processes import gpus_by_process
 from workers.agent.identity import machine_id
 from workers.agent.launches import MINUTE_NS
-from workers.agent.link import Frames, MessageRefused, frame, read_window, socket_path
-from workers.agent.listen import Listener, SocketTaken
+from workers.agent.link import Frames, Listener, MessageRefused, SocketTaken, frame, read_window, socket_path
 from workers.agent.send import Sender
 from workers.agent.spool import Spool
 from workers.agent.telemetry import Telemetry

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import zstandard
 
 from workers.agent.aggregate import Numbered, Rows, Summed, parts_of_key, places_of_key
-from workers.agent.launches import MOST_NAME, MOST_WORD, Context, Gpu, Signature
-from workers.agent.sketch import MOST
+from workers.agent.launches import MOST, MOST_NAME, MOST_WORD, Context, Gpu, Signature
 
 VERSION = 1
 MOST_BYTES = 8 << 20                # of a batch as it is sent

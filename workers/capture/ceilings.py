@@ -12,7 +12,7 @@ from profiles.ceilings import services
 from profiles.models import CeilingRun
 from workers.core import gpu
 from workers.core.child import Child, ChildDied, ChildHung, SandboxError, Stopped
-from workers.core.stopping import watch_for_stop
+from workers.core.periodic import watch_for_stop
 
 # ---- measure a GPU's ceilings in turn in a child process ----
 # Measures a GPU's ceilings in turn in a child process that may die. No Django.

@@ -15,9 +15,10 @@ from django.utils import timezone
 
 from profiles.ingest.trace import TraceError
 from profiles.running.engine_services import engine_of, publish
-from profiles.running.engines.client import (
+from profiles.running.engines import (
     LATENCIES,
     NO_METRICS,
+    PREFIX,
     Engine,
     EngineProblem,
     Reading,
@@ -25,7 +26,6 @@ from profiles.running.engines.client import (
     slow_between,
     tokens_between,
 )
-from profiles.running.engines.parameters import PREFIX
 from profiles.running.fetch_services import clear_ended
 from profiles.running.models import EngineCapture
 from profiles.upload.services import profile_create

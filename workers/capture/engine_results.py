@@ -17,7 +17,7 @@ from django.core.files.storage import default_storage
 
 from profiles.base.refused import Refused
 from profiles.running import fetch_services
-from profiles.running.engines.client import EngineProblem
+from profiles.running.engines import EngineProblem
 from profiles.running.models import EngineCapture, EngineFetch, EngineServer
 from workers.agent.deep.folders import MOST_LISTED, TRACES, FolderProblem, Listed, fresh, list_files, open_file
 

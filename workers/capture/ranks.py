@@ -14,7 +14,7 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from profiles.capture.tools import launchers
-from profiles.capture.tools.installed import program_help
+from profiles.capture.tools.tool import program_help
 from workers.capture.rank import SOCKET, short_path
 
 AFTER_ONE_FAILED_S = 10         # Open MPI gives the others so long to write what they have; by itself 1 s

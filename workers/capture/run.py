@@ -16,8 +16,8 @@ from typing import NoReturn
 from django.utils import timezone
 
 from profiles.base.refused import Refused
-from profiles.capture import chakra
 from profiles.capture import command as capture_command
+from profiles.capture import result_services
 from profiles.capture.result_services import Found, results_find, results_keep, results_store
 from profiles.capture.selectors import ability_for
 from profiles.capture.services import publish_capture
@@ -36,8 +36,8 @@ from workers.capture.facts import facts_store, measure_plain, said_by_tool
 from workers.capture.log import CaptureLog
 from workers.capture.rank import GPUS
 from workers.capture.ranks import Launcher, Ranks, find_launcher
-from workers.code.build import BuildCode
-from workers.core import build_code, gpu
+from workers.code.build import BuildCode, build_folder
+from workers.core import gpu
 from workers.core.child import SandboxError, safe_environment
 from workers.fresh import captured
 
@@ -149,7 +149,8 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
         ended = after or ended
         text.add(f"ridgepoint: the command ended with status {ended.status}; what it wrote is kept")
     text.flush(force=True)
-    if traces := {each.path.name: chakra.holds(each.path) for each in found if each.path.name.startswith("execution_trace")}:
+    traces = {file.path.name: result_services.holds(file.path) for file in found if file.path.name.startswith("execution_trace")}
+    if traces:
         facts_store(capture, worker, {"holds": traces})
     try:
         mine = results_store(capture, worker, found, notes=f"Capture {capture.pk}: {_shown(plan)}",
@@ -303,7 +304,7 @@ def _code_folder(suite: Suite, build: str) -> Path | None:
     """Return where the build's code lies: fetched as an owner allowed, or where `build_path` says. Raises SandboxError."""
     fetched = BuildCode(suite)
     if fetched.code is None:
-        return build_code.build_folder(suite.build_path, build)
+        return build_folder(suite.build_path, build)
     try:
         return fetched.folder(build, fetched.known(build))[0]
     finally:

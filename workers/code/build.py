@@ -1,4 +1,8 @@
-"""The code of a suite's build on this worker: fetched from the source that an owner allowed."""
+"""The code of a suite's build on this worker: fetched from the source that an owner allowed.
+
+Or it lies in a folder of this worker: an owner names a pattern, as "/builds/{build}". A try to fetch it measures nothing: what was
+found or went wrong is said.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,40 @@ from typing import Any
 
 from django.conf import settings
 
+from tuner.gate.code import services
+from tuner.gate.code.models import CodeFetch
 from tuner.gate.code.services import BUILD, folder_problem
 from tuner.gate.suites.job_services import known_commit
 from tuner.models import Suite, SuiteArchive, SuiteCode
 from workers.code.git import COMMIT, Git, Limits
 from workers.code.unpack import unpack_archive
 from workers.core.child import SandboxError
+from workers.core.periodic import watch_for_stop
 from workers.core.sandboxed import folder_bytes
+
+PLACE = "{build}"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,79}")
+
+
+def build_folder(pattern: str, build: str) -> Path | None:
+    """Return the folder of a build; None where the suite measures none. Raises SandboxError."""
+    if not pattern:
+        return None
+    root, place, rest = pattern.partition(PLACE)
+    if not place or not root.startswith("/"):
+        raise SandboxError(f"the suite's folder of builds {pattern!r} is no absolute path with {PLACE} in it",
+                           "An owner changes it: /srv/builds/{build}")
+    if not _NAME.fullmatch(build) or ".." in build:
+        raise SandboxError(f"build {build!r} cannot be a folder's name", "Letters, digits and . _ + - name a folder of builds.")
+    path = (Path(root) / f"{build}{rest}") if root.endswith("/") else Path(f"{root}{build}{rest}")
+    inside = Path(root).resolve() if root.endswith("/") else Path(root).parent.resolve()
+    real = path.resolve()
+    if not real.is_dir():
+        raise SandboxError(f"this worker has no folder {path}", "Put the build's code there, then measure it again.")
+    if not real.is_relative_to(inside) or real == inside:
+        raise SandboxError(f"{path} leads out of {inside}", "A link may not lead out of the folder of builds.")
+    return real
+
 
 # ---- folders of fetched code on this worker ----
 # Named by what they hold, kept for the next job, the oldest gone beyond a bound.
@@ -212,3 +243,27 @@ class BuildCode:
             return {"commit": f"sha256:{archive.sha256}", "files": found.files, "bytes": found.bytes, "links": 0}
 
         return store.find_or_make(store.key(self.suite.project_id, archive.sha256), make, self._should_stop)
+
+
+MAX_ATTEMPTS = 3
+
+
+def run(fetch_id: int, worker: str, *, limits: Limits = LIMITS) -> None:
+    """Claim the row and end it; a row that another holds is left."""
+    fetch = services.fetch_claim(fetch_id, worker)
+    if fetch is None:
+        return
+    if fetch.attempts > MAX_ATTEMPTS:
+        services.fetch_fail(fetch, worker, f"{MAX_ATTEMPTS} workers died over this try", "see the workers' logs")
+        return
+    with watch_for_stop(lambda: not CodeFetch.leases.is_held(fetch.pk, worker)) as stop:
+        code = BuildCode(fetch.code.suite, say=lambda said: services.fetch_say(fetch, worker, said), limits=limits,
+                         should_stop=stop)
+        try:
+            code.folder(fetch.build)
+            facts = code.facts(fetch.build)
+            services.fetch_done(fetch, worker, commit=facts["commit"], files=facts["files"], size_bytes=facts["bytes"])
+        except SandboxError as error:
+            services.fetch_fail(fetch, worker, error.what, error.hint)
+        finally:
+            code.release()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from profiles.capture.tools import CAPTURE_TOOLS
-from profiles.capture.tools.installed import package_version, program_version
+from profiles.capture.tools.tool import package_version, program_version
 from profiles.ingest.nsys.program import nsys_path
 from tuner.tuning.measure import nvml
 from tuner.tuning.team import packages

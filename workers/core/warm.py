@@ -5,6 +5,8 @@ job; the process of a task inherits the way to it. Where it cannot serve, `Child
 
 Forks that go behind walls come of a second one (warm_walled), which was started without any of the worker's variables: a fork has
 its parent's memory, and with it all that the parent ever read.
+
+Triton's binaries lie in a folder of each process, removed with it.
 """
 
 from __future__ import annotations
@@ -28,7 +30,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from workers.core.cache_folder import cache_folder
+PREFIX = "ridgepoint-triton-"
+
+
+def cache_folder() -> Path:
+    """Return a new folder for this process; those of killed processes are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = left.name.removeprefix(PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+
 
 log = logging.getLogger(__name__)
 PROJECT = Path(__file__).resolve().parents[2]

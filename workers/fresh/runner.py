@@ -19,11 +19,11 @@ from tuner.cache.entries.selectors import config_best
 from tuner.gate.suites.job_services import Turn
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.measure.fresh import KernelRequest, KernelSamples, make_policy
-from tuner.tuning.measure.recorded_runs import RecordedRuns, RunDraw
+from tuner.tuning.measure.replay import RecordedRuns, RunDraw
 from tuner.tuning.operators import find
 from tuner.tuning.trial import Config
-from workers.code.build import BuildCode
-from workers.core import build_code, gpu
+from workers.code.build import BuildCode, build_folder
+from workers.core import gpu
 from workers.core.child import Stopped
 from workers.fresh.processes import CHILD, FreshRuns, Side
 from workers.tune import own, team
@@ -206,7 +206,7 @@ class GpuRunner:
     def _code_folder(self, build: str) -> Path | None:
         """Return where the build's code lies; what it was resolved to is in `commits` from then on."""
         if self._code.code is None:
-            return build_code.build_folder(self.job.suite.build_path, build)
+            return build_folder(self.job.suite.build_path, build)
         folder, self.commits[build] = self._code.folder(build, self.commits.get(build) or self._code.known(build))
         return folder
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from django.utils import timezone
 
-from profiles.capture.launch_selectors import KernelLaunches, launches_by_kernel
 from profiles.capture.services import capture_stop
-from profiles.capture.tools.installed import package_version
+from profiles.capture.suite_selectors import KernelLaunches, launches_by_kernel
+from profiles.capture.tools.tool import package_version
 from profiles.capture.tools.torch_profiler import TorchOptions
 from profiles.models import Capture, Profile
 from tuner.cache import rules
@@ -28,8 +28,7 @@ from workers.capture import run
 from workers.clocks import hold
 from workers.core import gpu
 from workers.core.child import SandboxError
-from workers.core.periodic import keep_heartbeat
-from workers.core.stopping import Stop
+from workers.core.periodic import Stop, keep_heartbeat
 from workers.gate import counters as suite_counters
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from django.db import IntegrityError, transaction
 
 from profiles.base.refused import Refused
-from profiles.capture.counted_selectors import counters_in, launches_of
-from profiles.capture.launch_selectors import counters_by_kernel
+from profiles.capture.suite_selectors import counters_by_kernel, counters_in, launches_of
 from profiles.capture.tools.ncu import NcuOptions, installed_ncu
 from profiles.capture.tools.options import Options
 from profiles.models import Capture, Profile
@@ -24,7 +23,7 @@ from tuner.gate.suites.job_services import job_publish
 from tuner.gate.suites.selectors import COUNTERS, job_kernels
 from tuner.models import KernelRun, Suite, SuiteCapture, SuiteJob
 from workers.core.child import SandboxError
-from workers.core.stopping import Stop
+from workers.core.periodic import Stop
 from workers.fresh import captured
 
 TARGET_LAUNCHES = 200

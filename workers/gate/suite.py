@@ -17,12 +17,12 @@ from tuner.gate.suites import job_services, run_services
 from tuner.gate.suites.job_services import REVALIDATE, Turn
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.measure.fresh import KernelSamples, policy_text
-from tuner.tuning.measure.recorded_runs import RecordedError, load_recorded
+from tuner.tuning.measure.replay import RecordedError, load_recorded
 from workers import jobs
 from workers.clocks import hold
-from workers.core import gpu, stopping
+from workers.core import gpu, periodic
 from workers.core.child import SandboxError, Stopped
-from workers.core.stopping import Stop, watch_for_stop
+from workers.core.periodic import Stop, watch_for_stop
 from workers.fresh.processes import CHILD
 from workers.fresh.runner import GpuRunner, RecordedRunner, Runner
 from workers.gate import captures, counters
@@ -55,7 +55,7 @@ def run(job_id: int, worker: str, *, pace: float = 1.0, module: str = CHILD) -> 
                     find_gpus(job)
                 captures.measure_counters(job, worker, stop)
             job_services.job_finish(job, worker)
-        except (Stopped, stopping.Stopped, gpu.NoLease):
+        except (Stopped, periodic.Stopped, gpu.NoLease):
             log.info("suite job %s: stopped", job_id)
         except SandboxError as error:
             if not stop():                       # else a process was told to go while it was starting

@@ -1,6 +1,8 @@
 """What monitoring systems are told: numbers of the fleet, workers, cache, gates and the server itself, each of one bounded query.
 
 No label takes more values than a constant here allows: jobs, kernels and agents beyond it are left out, the most important first.
+
+Beside them what waits in the queues, and for how long.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from django.db import DatabaseError, connection
 from django.db.models import Count, Min, Q, Sum
 from django.db.models.functions import Length
 from django.utils import timezone
+from rq import Queue
+from rq.job import Job
 
 from profiles.fleet.capture_services import GPU_WORKERS
 from profiles.fleet.models import FleetAgent, FleetBatch, FleetContext, FleetKernel
@@ -24,8 +28,33 @@ from profiles.fleet.store import Question, Window
 from profiles.fleet.stores import fleet_store
 from profiles.models import Profile
 from tuner.models import Gate, ProductionRegression, Regression, ServedCount
-from workers import disk, jobs
-from workers.metrics.queues import queue_states
+from workers import clock, disk, jobs
+
+MOST_LOOKED_AT = 100        # from the front: `jobs.FIRST` are put there before older ones
+
+
+@dataclass(frozen=True)
+class QueueState:
+    """`oldest_s`: since the entry that waits longest was put in; None where nothing waits."""
+
+    name: str
+    waiting: int
+    oldest_s: float | None
+
+
+def queue_states() -> list[QueueState]:
+    """Return every queue."""
+    return [_state(name) for name in jobs.QUEUES]
+
+
+def _state(name: str) -> QueueState:
+    queue = Queue(name, connection=jobs.connection())
+    waiting, first = queue.count, queue.get_job_ids(0, MOST_LOOKED_AT)
+    entries = Job.fetch_many(first, connection=jobs.connection()) if first else []
+    # RQ's own time is that of the host that put it; an entry may have been taken meanwhile
+    put_s = [float(entry.meta.get("put_s") or entry.enqueued_at.timestamp()) for entry in entries if entry and entry.enqueued_at]
+    return QueueState(name, waiting, max(0.0, clock.now_s() - min(put_s)) if put_s else None)
+
 
 log = logging.getLogger(__name__)
 LABEL_CHARS = 80

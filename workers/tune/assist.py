@@ -22,7 +22,7 @@ from tuner.tuning.trial import Trial, config_key
 from workers import jobs
 from workers.core import gpu
 from workers.core.child import SandboxError
-from workers.core.stopping import Stop, watch_for_stop
+from workers.core.periodic import Stop, watch_for_stop
 from workers.leases import Superseded, is_alive
 from workers.tune.runner import TrialPublisher, job_space, join_job, open_runner
 from workers.tune.sharing import CANNOT

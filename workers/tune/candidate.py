@@ -16,14 +16,14 @@ from typing import Any
 from profiles.capture.tools.ncu import installed_ncu
 from tuner.cache import rules
 from tuner.cache.entries.selectors import config_best
-from tuner.candidates import selectors, verdicts, worker_services
+from tuner.candidates import selectors, services, verdicts
 from tuner.candidates.answer import Answer
 from tuner.gate.stats.rule import finite_number
 from tuner.models import Candidate
 from tuner.tuning.team.packages import ENABLED, normal_name
 from tuner.tuning.trial import cleaned
-from workers.core import c_compiler, gpu, sandboxed
-from workers.core.stopping import Stop, watch_for_stop
+from workers.core import gpu, sandboxed, walled
+from workers.core.periodic import Stop, watch_for_stop
 from workers.tune import team
 
 # ---- hardware counters of a candidate ----
@@ -142,7 +142,7 @@ def run(candidate_id: int, worker: str, *, on_gpu: bool, programs: Programs = PR
     cards = [card for card in gpu.gpus() if candidate and candidate.wanted_gpu in ("", card.name)] if on_gpu else []
     if candidate is None or (candidate.stage == Candidate.Stage.MEASURE and not cards):
         return
-    candidate = worker_services.candidate_claim(candidate_id, worker)
+    candidate = services.candidate_claim(candidate_id, worker)
     if candidate is None:
         return
     with watch_for_stop(lambda: not Candidate.leases.is_held(candidate_id, worker)) as stop:
@@ -156,17 +156,17 @@ class Work:
                  bounds: sandboxed.Bounds) -> None:
         self.candidate, self.worker, self.stop, self.programs = candidate, worker, stop, programs
         self.compile_bounds, self.bounds = compile_bounds, replace(bounds, wall_s=min(bounds.wall_s, candidate.seconds))
-        self.packages, self.c_compiler = _packages(), c_compiler.find()
+        self.packages, self.c_compiler = _packages(), walled.find()
 
     def run(self, cards: Sequence[gpu.Gpu]) -> None:
         """Compile where that was not done, then judge on one of `cards`; without any it waits for a worker that has one."""
         candidate = self.candidate
         if candidate.attempts > MAX_ATTEMPTS:
-            worker_services.candidate_fail(candidate, self.worker, "worker", f"{MAX_ATTEMPTS} workers died over this file",
+            services.candidate_fail(candidate, self.worker, "worker", f"{MAX_ATTEMPTS} workers died over this file",
                                            "see the workers' logs")
             return
         if why := sandboxed.why_not():
-            worker_services.candidate_fail(candidate, self.worker, "sandbox", f"not run: {why}",
+            services.candidate_fail(candidate, self.worker, "sandbox", f"not run: {why}",
                                            "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
             return
         told: dict[str, Any] = dict(candidate.answer)
@@ -178,7 +178,7 @@ class Work:
         if self.stop():
             return
         if not cards:
-            worker_services.candidate_wait(candidate, self.worker, told)
+            services.candidate_wait(candidate, self.worker, told)
             return
         self._step("waiting for a GPU", stage=Candidate.Stage.MEASURE, answer=told)
         try:
@@ -221,11 +221,11 @@ class Work:
             return
         facts = {"gpu": card.name, "environment": {**answer.parts.get("device", {}), "gpu_uuid": card.uuid, "driver": card.driver}}
         if refused := answer.parts.get("refused"):
-            worker_services.candidate_fail(self.candidate, self.worker, "the operator's own code", refused["what"],
+            services.candidate_fail(self.candidate, self.worker, "the operator's own code", refused["what"],
                                            "no candidate of it can be judged on this worker", answer=told, **facts)
             return
         if not answer.stage:
-            worker_services.candidate_fail(self.candidate, self.worker, "judge", f"it did not start: {_died(ending)['what']}",
+            services.candidate_fail(self.candidate, self.worker, "judge", f"it did not start: {_died(ending)['what']}",
                                            "see the worker's log", answer=told, **facts)
             return
         if ending.why or ("ended" not in answer.parts and "failed" not in answer.parts):
@@ -285,11 +285,11 @@ class Work:
         return answer, ending
 
     def _step(self, step: str, **fields: Any) -> None:
-        worker_services.candidate_step(self.candidate, self.worker, step, **fields)
+        services.candidate_step(self.candidate, self.worker, step, **fields)
 
     def _done(self, told: Mapping[str, Any], **facts: Any) -> None:
         verdict = verdicts.judge(told, selectors.least_of(self.candidate, facts.get("gpu", "")))
-        worker_services.candidate_done(self.candidate, self.worker, verdict, told, **facts)
+        services.candidate_done(self.candidate, self.worker, verdict, told, **facts)
 
 
 def _died(ending: sandboxed.Ending) -> dict[str, str]:

@@ -12,7 +12,7 @@ from tuner.bring.checks import services, sources
 from tuner.models import KernelCheck
 from workers.core import sandboxed
 from workers.core.child import SandboxError
-from workers.core.stopping import watch_for_stop
+from workers.core.periodic import watch_for_stop
 
 log = logging.getLogger(__name__)
 BOUNDS = sandboxed.Bounds()

@@ -20,9 +20,9 @@ from django.conf import settings
 
 from tuner.tuning import wire
 from workers import clock, jobs
-from workers.core.cache_folder import cache_folder
 from workers.core.child import Child, ChildDied, ChildHung, Stopped
 from workers.core.compilers import NobodyAnswers, cores
+from workers.core.warm import cache_folder
 
 log = logging.getLogger(__name__)
 REQUESTS = "ridgepoint:compile:requests"

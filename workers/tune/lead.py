@@ -28,7 +28,7 @@ from tuner.tuning.space import Space
 from tuner.tuning.trial import Config, Rejected, Trial, config_key
 from workers.core import gpu
 from workers.core.child import SandboxError
-from workers.core.stopping import Stop, Stopped, watch_for_stop
+from workers.core.periodic import Stop, Stopped, watch_for_stop
 from workers.leases import Superseded
 from workers.tune.runner import TrialPublisher, job_space, join_job, open_runner
 from workers.tune.sharing import SharedStrategy, SharingThreads

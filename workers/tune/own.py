@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from tuner.bring.travel.files import FOLDER, lay_out_kernel
 from tuner.tuning.operators import Operator
 from tuner.tuning.trial import Reason
-from workers.core import c_compiler, gpu, sandboxed
+from workers.core import gpu, sandboxed, walled
 from workers.core.child import ChildDied, SandboxError
 from workers.core.sandbox_inside import ROOM
 from workers.core.walled import WalledChild, Walls
@@ -95,12 +95,12 @@ def warm_environ() -> dict[str, str]:
 
 
 def _walls(folder: Path, card: gpu.Gpu) -> Walls:
-    return Walls(read=(*PROGRAMS.read, folder, *c_compiler.find().read), devices=gpu.device_nodes(card),
+    return Walls(read=(*PROGRAMS.read, folder, *walled.find().read), devices=gpu.device_nodes(card),
                  environ={**_environ(), FOLDER: str(folder)}, bounds=BOUNDS)
 
 
 def _environ() -> dict[str, str]:
-    environ = {"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_CACHE_DISABLE": "1", **c_compiler.find().environ, **PROGRAMS.environ}
+    environ = {"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_CACHE_DISABLE": "1", **walled.find().environ, **PROGRAMS.environ}
     if libraries := os.environ.get("LD_LIBRARY_PATH"):
         environ["LD_LIBRARY_PATH"] = libraries              # where some hosts keep the driver's own
     return environ

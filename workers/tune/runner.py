@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 
 from profiles.base.refused import Refused
-from profiles.capture.tools.installed import package_version
+from profiles.capture.tools.tool import package_version
 from tuner import devices
 from tuner.bring.own import selectors as own_selectors
 from tuner.jobs import selectors, sharing_services
@@ -29,8 +29,7 @@ from workers import jobs
 from workers.clocks import hold
 from workers.core import gpu
 from workers.core.child import SandboxError
-from workers.core.periodic import run_periodically
-from workers.core.stopping import Stop
+from workers.core.periodic import Stop, run_periodically
 from workers.tune import compile_queue, own, team
 from workers.tune.sandbox import EarlyStart, SandboxRunner
 

@@ -21,10 +21,10 @@ from tuner.tuning.measure.runner import Compiled, Incumbent, Session, SessionUse
 from tuner.tuning.offer import Offer, read_offer
 from tuner.tuning.operators import OPERATORS, Operator, find
 from tuner.tuning.trial import Config, Measured, Outcome, Rejected, config_key
-from workers.core.cache_folder import cache_folder
 from workers.core.child import Child, SandboxError, Stopped
 from workers.core.compilers import CompileProcess, Compilers, cores
 from workers.core.gpu import NoLease
+from workers.core.warm import cache_folder
 from workers.tune.gpu_child import GpuChild, Limits, Spawn, rejection_of
 
 log = logging.getLogger(__name__)

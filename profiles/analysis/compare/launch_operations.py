@@ -17,10 +17,9 @@ from profiles.analysis.compare.operations import Operation
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.identity import identity
 from profiles.analysis.trace.communication.collectives import operation as collective
-from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.calls import calls_of
 from profiles.analysis.trace.layer.parts import MOST_CALLS, SCORES, VALUES, WEIGHTS, parts_of
-from profiles.analysis.trace.layer.work import PRODUCTS
+from profiles.analysis.trace.layer.work import PRODUCTS, Call
 from profiles.analysis.trace.needed.facts import Facts, Item, facts_of, sizes_of, times
 from profiles.analysis.trace.needed.kinds import attention, caches, repeated, training, weights
 from profiles.ingest.arrays import Bools, Floats, Int32

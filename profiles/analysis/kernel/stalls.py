@@ -17,7 +17,6 @@ SAMPLE_PREFIX = "smsp__pcsamp_warps_issue_stalled_"
 OLD_CYCLES = ("smsp__average_warp_latency_issue_stalled_", ".ratio")
 # … and the share of a warp's active cycles in that state, percent (CLI guide, "Metric Comparison", for nvprof's stall_…).
 OLD_SHARE = ("smsp__warp_issue_stalled_", "_per_warp_active.pct")
-LATENCY = "smsp__average_warp_latency_per_inst_issued.ratio"
 
 
 @dataclass(frozen=True)

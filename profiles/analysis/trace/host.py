@@ -14,9 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from profiles.analysis.core.columns import NONE
-from profiles.analysis.core.digest import Digest, digest_of
-from profiles.analysis.core.nesting import NONE as NO_KIND
-from profiles.analysis.core.nesting import Nesting
+from profiles.analysis.core.digest import NO_KIND, Digest, Nesting, digest_of
 from profiles.ingest.arrays import Bools, Int32, Ints, stable_order
 from profiles.ingest.trace import Trace
 

@@ -17,7 +17,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from profiles.base.refused import Refused
-from profiles.capture.tools.installed import program_help
 from profiles.capture.tools.options import (
     TIME_LIMIT_S,
     Options,
@@ -27,7 +26,18 @@ from profiles.capture.tools.options import (
     text_like,
     whole_number,
 )
-from profiles.capture.tools.tool import COMMON_FAILURES, TIME_LIMIT, CaptureTool, Failure, Field, Group, Paths, Result, Stop
+from profiles.capture.tools.tool import (
+    COMMON_FAILURES,
+    TIME_LIMIT,
+    CaptureTool,
+    Failure,
+    Field,
+    Group,
+    Paths,
+    Result,
+    Stop,
+    program_help,
+)
 
 PROGRAM = "cutlass_profiler"
 PLACES = ("/opt/cutlass/build/tools/profiler/cutlass_profiler", "/usr/local/cutlass/bin/cutlass_profiler")

@@ -13,7 +13,6 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from profiles.capture.tools import ncu_metrics
-from profiles.capture.tools.installed import program_version
 from profiles.capture.tools.options import (
     MAX_NAMES,
     TIME_LIMIT_S,
@@ -37,6 +36,7 @@ from profiles.capture.tools.tool import (
     Paths,
     Resolved,
     Result,
+    program_version,
 )
 
 NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from profiles.base.refused import Refused
-from profiles.capture.tools.installed import program_help, program_version
 from profiles.capture.tools.launchers import PROCESS_FIELDS, READ_PROCESSES, ProcessOptions
 from profiles.capture.tools.options import (
     TIME_LIMIT_S,
@@ -31,6 +30,8 @@ from profiles.capture.tools.tool import (
     Paths,
     Result,
     Stop,
+    program_help,
+    program_version,
 )
 from profiles.ingest.nsys.program import NSYS_PLACES, nsys_path
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from profiles.base.refused import Refused
-from profiles.capture.tools.installed import package_version
 from profiles.capture.tools.options import TIME_LIMIT_S, ProgramOptions, choice_of, read_yes_or_no, whole_number
 from profiles.capture.tools.tool import (
     COMMON_FAILURES,
@@ -22,6 +21,7 @@ from profiles.capture.tools.tool import (
     Paths,
     Result,
     Stop,
+    package_version,
 )
 
 LAUNCHER = "workers/capture/proton_capture.py"       # below Ridgepoint's folder

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from profiles.base.refused import Refused
-from profiles.capture.tools.installed import package_version
 from profiles.capture.tools.launchers import PROCESS_FIELDS, PROGRAM, READ_PROCESSES, ProcessOptions
 from profiles.capture.tools.options import TIME_LIMIT_S, choice_of, read_yes_or_no, whole_number
 from profiles.capture.tools.tool import (
@@ -24,6 +23,7 @@ from profiles.capture.tools.tool import (
     Paths,
     Result,
     Stop,
+    package_version,
 )
 
 LAUNCHER = "workers/capture/torch_capture.py"       # below Ridgepoint's folder

@@ -8,9 +8,8 @@ from typing import Any
 
 from bokeh.models import ColumnDataSource, HoverTool, Range1d
 
-from profiles.charts.figure_cache import cached_figure
 from profiles.fleet.browse.time_selectors import OverTime
-from profiles.theme import SERIES, figure, item
+from profiles.theme import SERIES, cached_figure, figure, item
 
 HOUR_MS = 3_600_000
 OTHERS = "#a08c7d"

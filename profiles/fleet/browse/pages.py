@@ -22,8 +22,7 @@ from profiles.fleet.browse.addresses import (
     window_text,
 )
 from profiles.fleet.browse.needed_selectors import fleet_needed
-from profiles.fleet.browse.sensor_selectors import DRAWN, gpu_lines
-from profiles.fleet.browse.utilisation_selectors import HALF_PCT, IDLE_PCT, utilisation
+from profiles.fleet.browse.utilisation_selectors import DRAWN, HALF_PCT, IDLE_PCT, gpu_lines, utilisation
 from profiles.fleet.capture_services import GPU_WORKERS
 from profiles.fleet.slow.compared import LEAST_GPUS
 from profiles.fleet.slow.gpu_selectors import slow_gpus

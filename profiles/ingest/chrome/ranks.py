@@ -20,7 +20,7 @@ from profiles.ingest.arrays import Array, Ints, stable_order
 from profiles.ingest.chrome.rank_owners import MOST_ROWS, NOBODY, Ids, label_of, labelled, overlapping, prefix
 from profiles.ingest.core.build import IN_MEMORY_ROWS
 from profiles.ingest.core.lanes import Depths
-from profiles.ingest.core.spooled import OVERLAPPING
+from profiles.ingest.core.spool import OVERLAPPING
 from profiles.ingest.trace import FLOWS, SAMPLES, Device, Trace, Track
 from profiles.ingest.windows import MISSING, MISSING32, Slices, Window, table_of
 

@@ -30,9 +30,8 @@ from profiles.ingest.core.columns import (
     NameIds,
 )
 from profiles.ingest.core.source import Source
-from profiles.ingest.core.spool import Columns, Numbers, Runs, Spill, narrow
-from profiles.ingest.core.spooled import SpooledSlices
-from profiles.ingest.spool import Records
+from profiles.ingest.core.spool import Columns, Numbers, Runs, Spill, SpooledSlices, narrow
+from profiles.ingest.scratch import Records
 from profiles.ingest.trace import FLOWS, MAX_GPUS, SAMPLES, Category, Device, Integrity, Trace, TraceError, Track
 from profiles.ingest.windows import MISSING, MISSING32, table_of
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
-from profiles.ingest.logs.lines import DAY_NS, Form, Moment
+from profiles.ingest.core.text_lines import DAY_NS, Form, Moment
 from profiles.ingest.trace import (
     CellRows,
     Device,

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from profiles.ingest.core.source import Source
+from profiles.ingest.core.text_lines import Moment, complete_lines, head_lines, parse_moment
 from profiles.ingest.logs.counters import MAX_COLUMNS, MAX_GPUS, Counter, CounterLog, Gpu
-from profiles.ingest.logs.lines import Moment, complete_lines, head_lines, parse_moment
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import CellRows, Integrity, SummaryTable, Trace, summary_columns
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from profiles.ingest.core.source import Source
+from profiles.ingest.core.text_lines import complete_lines, head_lines, parse_moment
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
-from profiles.ingest.logs.lines import complete_lines, head_lines, parse_moment
 from profiles.ingest.trace import Integrity, Trace, TraceError
 
 FORMAT = "nvidia-smi-dmon"

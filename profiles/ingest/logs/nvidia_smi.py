@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 
 from profiles.ingest.core.source import Source
+from profiles.ingest.core.text_lines import complete_lines, head_lines, parse_moment
 from profiles.ingest.logs.counters import MAX_COLUMNS, Counter, CounterLog, Gpu
-from profiles.ingest.logs.lines import complete_lines, head_lines, parse_moment
 from profiles.ingest.trace import Device, Integrity, Trace, TraceError
 
 FORMAT = "nvidia-smi"

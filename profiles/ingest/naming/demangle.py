@@ -11,9 +11,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from profiles.ingest.naming.mangled.arguments import read_expression, read_template_arguments
 from profiles.ingest.naming.mangled.cursor import OPERATORS, SPECIAL, Cursor, Name, NotMangled, check_length, join
-from profiles.ingest.naming.mangled.types import read_qualifiers, read_reference, read_type, read_types
+from profiles.ingest.naming.mangled.types import (
+    read_expression,
+    read_qualifiers,
+    read_reference,
+    read_template_arguments,
+    read_type,
+    read_types,
+)
 
 # Names of a mangled name: functions with their parameters, scopes, lambdas, operators, constructors.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from profiles.ingest.core.source import Source
-from profiles.ingest.logs.lines import complete_lines, head_lines
+from profiles.ingest.core.text_lines import complete_lines, head_lines
 from profiles.ingest.nccl.job import Call, Choice, Communicator, Job
 from profiles.ingest.nccl.lines import DATATYPES, PATTERNS, parse_line, parse_version
 from profiles.ingest.trace import Cell, CellRows, Integrity, Summary, SummaryTable, TraceError, summary_columns, with_rows

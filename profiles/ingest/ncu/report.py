@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from profiles.ingest.core.source import Source
 from profiles.ingest.ncu import container as ncu_container
-from profiles.ingest.ncu import inside as ncu_inside
+from profiles.ingest.ncu import container as ncu_inside
 from profiles.ingest.trace import CounterLaunch, Device, Integrity, Report, Rule, TraceError
 
 FORMAT = "ncu-rep"

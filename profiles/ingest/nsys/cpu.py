@@ -9,10 +9,20 @@ import numpy as np
 
 from profiles.ingest.arrays import Array, Int32, Ints
 from profiles.ingest.core.build import TraceBuilder
-from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, details, is_on_clock, or_missing, per_value
+from profiles.ingest.nsys.export import (
+    API_DETAILS,
+    APIS,
+    MAX_DETAILS,
+    Api,
+    Batch,
+    Export,
+    details,
+    is_on_clock,
+    or_missing,
+    per_value,
+)
 from profiles.ingest.nsys.gpu import times
 from profiles.ingest.nsys.lanes import Lanes
-from profiles.ingest.nsys.tables import API_DETAILS, APIS, Api
 from profiles.ingest.trace import Category
 
 _VERSION = re.compile(r"_v\d{4,}$")        # "cudaLaunchKernel_v7000"; cublasSgemm_v2 is a name

@@ -11,9 +11,19 @@ from profiles.ingest.arrays import Bools, Bytes, Int32, Ints
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.events import MISSING
 from profiles.ingest.naming.names import is_collective
-from profiles.ingest.nsys.export import Batch, Export, details, is_on_clock, or_missing, per_row, per_value
+from profiles.ingest.nsys.export import (
+    COPY_KINDS,
+    MEMORY_KINDS,
+    SYNC_TYPES,
+    Batch,
+    Export,
+    details,
+    is_on_clock,
+    or_missing,
+    per_row,
+    per_value,
+)
 from profiles.ingest.nsys.lanes import Lanes
-from profiles.ingest.nsys.tables import COPY_KINDS, MEMORY_KINDS, SYNC_TYPES
 from profiles.ingest.trace import Category
 
 _WHERE = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphNodeId", "graphId")

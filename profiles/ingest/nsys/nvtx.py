@@ -13,7 +13,7 @@ from profiles.ingest.arrays import Array, Bools, Int32, Ints, Rows
 from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.columns import colour_of_argb
 from profiles.ingest.core.events import MISSING
-from profiles.ingest.nsys import tables as nsys
+from profiles.ingest.nsys import export as nsys
 from profiles.ingest.nsys.export import MAX_DETAILS, Batch, Export, is_on_clock, per_row, per_value
 from profiles.ingest.nsys.lanes import Lanes, pid_of
 from profiles.ingest.trace import Category

@@ -15,10 +15,9 @@ from profiles.ingest.core.build import TraceBuilder
 from profiles.ingest.core.source import Source
 from profiles.ingest.core.sqlite_pages import MAGIC, Database
 from profiles.ingest.nsys import cpu, gpu
-from profiles.ingest.nsys.export import Export, is_on_clock, open_export, per_row
+from profiles.ingest.nsys.export import ALLOCATION, MEMORY_KINDS, WARNING, Export, is_on_clock, open_export, per_row
 from profiles.ingest.nsys.lanes import Lanes, devices
 from profiles.ingest.nsys.nvtx import Nvtx
-from profiles.ingest.nsys.tables import ALLOCATION, MEMORY_KINDS, WARNING
 from profiles.ingest.trace import Doubt, Trace, TraceError
 
 FORMAT = "nsys-sqlite"

@@ -21,7 +21,7 @@ from profiles.ingest.core.events import MISSING
 from profiles.ingest.core.source import Source
 from profiles.ingest.other.plain_pickle import PlainPickle
 from profiles.ingest.other.snapshot_history import COUNTERS, LANES, History, Stacks
-from profiles.ingest.other.snapshot_tables import MAX_DEVICES, State, headline, tables
+from profiles.ingest.other.snapshot_tables import MAX_DEVICES, State, headline, tables, whole
 from profiles.ingest.trace import Category, Device, Integrity, Trace, TraceError, Track
 
 FORMAT = "torch-snapshot"
@@ -101,12 +101,12 @@ class _Reader:
             self.untimed |= type(time) is not int
             out.action.append(action[:40])
             out.time_ns.append(max(0, min(time * 1000, _LATEST_NS)) if type(time) is int else number * 1000)
-            size = _whole(entry.get("size"), -1)
+            size = whole(entry.get("size"), -1)
             if not 0 <= size <= _LARGEST_BYTES:
                 self.integrity.repair("entries without a size, or with one that no GPU has: counted as 0 bytes")
                 size = 0
             out.bytes.append(size)
-            out.address.append(_whole(entry.get("addr", entry.get("device_free")), MISSING))
+            out.address.append(whole(entry.get("addr", entry.get("device_free")), MISSING))
             stack = self.stacks.number(entry.get("frames"))
             out.stack.append(stack)
             out.detail.append(self._detail(entry, stack))
@@ -216,10 +216,6 @@ def _order(device: int, name: str) -> tuple[tuple[int, int]]:
 
 def _as_list(value: Any) -> list[Any]:
     return value if type(value) is list else []
-
-
-def _whole(value: Any, otherwise: int = 0) -> int:
-    return value if type(value) is int and 0 <= value < 2**62 else otherwise
 
 
 def _settings(value: Any) -> str:

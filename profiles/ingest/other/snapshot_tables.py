@@ -41,14 +41,14 @@ class State:
         seen: set[int] = set()
         for segment in segments if type(segments) is list else []:
             self.integrity.records_read += 1
-            device = _whole(segment.get("device"), MAX_DEVICES) if type(segment) is dict else MAX_DEVICES
+            device = whole(segment.get("device"), MAX_DEVICES) if type(segment) is dict else MAX_DEVICES
             if device >= MAX_DEVICES or type(segment.get("blocks")) is not list or id(segment["blocks"]) in seen:
                 self.integrity.drop("a segment without blocks of its own, or of an impossible GPU")
                 continue
             seen.add(id(segment["blocks"]))                        # a pickle may hold one list in many places
             now = self._now.setdefault(device, {"allocated": 0, "active": 0, "reserved": 0})
             for name, key in (("allocated", "allocated_size"), ("active", "active_size"), ("reserved", "total_size")):
-                now[name] += _whole(segment.get(key))
+                now[name] += whole(segment.get(key))
             first = len(self.blocks)
             self._blocks(device, segment)
             own = self.blocks[first:]
@@ -59,18 +59,18 @@ class State:
         self.integrity.kinds |= {"segment": len(self.segments), "block": len(self.blocks)} if self.segments else {}
 
     def _blocks(self, device: int, segment: dict[str, Any]) -> None:
-        address = _whole(segment.get("address"))
+        address = whole(segment.get("address"))
         for block in segment["blocks"]:
             self.integrity.records_read += 1
             if type(block) is not dict:
                 self.integrity.drop("a block that is none")
                 continue
-            size = _whole(block.get("size"))
+            size = whole(block.get("size"))
             frames = block.get("frames")
             history = block.get("history")
             if not frames and type(history) is list and history and type(history[0]) is dict:      # PyTorch 2.0
                 frames = history[0].get("frames")
-            self.blocks.append(Block(device, _whole(block.get("address"), address), size, _whole(block.get("requested_size"), size),
+            self.blocks.append(Block(device, whole(block.get("address"), address), size, whole(block.get("requested_size"), size),
                                      _text(block.get("state")), self.stacks.number(frames)))
             address += size
 
@@ -91,7 +91,7 @@ class State:
                 one["largest_unused_bytes"] = max(one["largest_unused_bytes"], block.size)
             one["used_blocks"] += block.state == _ACTIVE
         for segment, _, _ in self.segments:
-            out[_whole(segment.get("device"))]["segments"] += 1
+            out[whole(segment.get("device"))]["segments"] += 1
         return list(out.values())
 
     def bytes_now(self, device: int) -> dict[str, int] | None:
@@ -99,7 +99,8 @@ class State:
         return self._now.get(device)
 
 
-def _whole(value: Any, otherwise: int = 0) -> int:
+def whole(value: Any, otherwise: int = 0) -> int:
+    """Return a whole number of bytes or a count as the file has it, else `otherwise`."""
     return value if type(value) is int and 0 <= value < 2**62 else otherwise
 
 
@@ -237,9 +238,9 @@ def _segment_table(state: State) -> SummaryTable:
     rows: CellRows = []
     for segment, count, largest in state.segments[:MAX_ROWS]:
         stream = segment.get("stream")
-        rows.append([_whole(segment.get("device")), hex(_whole(segment.get("address"))), _text(segment.get("segment_type")),
-                     str(_whole(stream)) if type(stream) is int else "", _whole(segment.get("total_size")),
-                     _whole(segment.get("allocated_size")), _whole(segment.get("active_size")), count, largest])
+        rows.append([whole(segment.get("device")), hex(whole(segment.get("address"))), _text(segment.get("segment_type")),
+                     str(whole(stream)) if type(stream) is int else "", whole(segment.get("total_size")),
+                     whole(segment.get("allocated_size")), whole(segment.get("active_size")), count, largest])
     columns = summary_columns("GPU | Address: text | Kind: text | Stream: text | Size: bytes | Allocated: bytes | "
                               "Active: bytes | Blocks: count | Largest unused: bytes")
     return SummaryTable("Segments", columns, rows, _cut(len(state.segments)))

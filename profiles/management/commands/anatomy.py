@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 
-from profiles.counters.anatomy_selectors import anatomy_json, tables_of
+from profiles.counters.selectors import anatomy_json, tables_of
 from profiles.models import KernelStat
 from webapp.management.in_project import ProjectCommand
 

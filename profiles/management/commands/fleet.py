@@ -164,7 +164,7 @@ class Command(ProjectCommand):
         return found.as_json()
 
     def move(self, options: dict[str, Any]) -> Mapping[str, Any]:
-        from profiles.fleet.move import move_to_clickhouse
+        from profiles.fleet.stores import move_to_clickhouse
 
         rows = move_to_clickhouse(options["url"])
         if not options["json"]:

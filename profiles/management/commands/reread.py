@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from profiles.models import Profile
-from profiles.upload.reread_services import outdated_profiles, profile_reread
+from profiles.upload.waiting_services import outdated_profiles, profile_reread
 from webapp.management.in_project import ProjectCommand
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from tests.gpu.candidates.files import DTYPE, SHAPE
 from tuner.candidates import verdicts
 from tuner.candidates.answer import Answer
-from workers.core import c_compiler, gpu, sandboxed
+from workers.core import gpu, sandboxed, walled
 
 PROJECT = Path(__file__).resolve().parents[3]
 READ = (PROJECT / "tuner", PROJECT / "profiles")
@@ -34,7 +34,7 @@ def judge(text: str, *, operator: str = "softmax", shape: Mapping[str, int] | No
 
     Without walls where none can be made: the judge is the same, and the record's facts say so.
     """
-    card, answer, compiler = gpu.gpus()[0], Answer(), c_compiler.find()
+    card, answer, compiler = gpu.gpus()[0], Answer(), walled.find()
     request = {"operator": operator, "shape": dict(shape or SHAPE), "dtype": dtype, "text": text, "config": config, "best": best,
                "seed": int.from_bytes(os.urandom(6), "big"), "policy": {}, "gpu_uuid": card.uuid, **more}
     environ = {"PYTHONPATH": os.pathsep.join((str(PROJECT), *filter(None, (os.environ.get("PYTHONPATH"),)))),

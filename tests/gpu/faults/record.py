@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.record_causes import _model, _profiled, _step
+from tests.gpu.record.causes import _model, _profiled, _step
 
 STEPS = 6
 

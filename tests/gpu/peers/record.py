@@ -1,4 +1,4 @@
-"""Time the winners of record_ratios.py beside the library and every peer, in turn, in one process.
+"""Time the winners of record/ratios.py beside the library and every peer, in turn, in one process.
 
     python -m tests.gpu.peers.record RATIOS.json[.gz] --out PEERS.json [--seconds S] [--only OPERATOR …] [--most N]
                                      [--row I …] [--peers WORD …] [--helion S]

@@ -22,7 +22,7 @@ from profiles.analysis.trace.account.result import causes_result
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.merge import merge
 from profiles.analysis.trace.time.idle import DATA as LOADING
-from profiles.charts.causes import LOOKS, cause_lines, leading
+from profiles.charts.trace import LOOKS, cause_lines, leading
 from profiles.ingest.trace import Trace, TraceError
 from tests.builders import trace
 from tests.planted import PLANTED, play

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles import ingest
-from profiles.analysis.trace import cpu_time
-from profiles.ingest.core import build, spooled
+from profiles.analysis.trace import breakdown
+from profiles.ingest.core import build, spool
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS
 
@@ -19,7 +19,7 @@ def table(found, title):
 
 
 def test_self_time_is_without_what_lies_within():
-    tables = cpu_time.tables(
+    tables = breakdown.tables(
         trace("""
         app (1) / main:   outer 0-100 | inner 10-40 | deep 20-30 | inner 50-60 | tail 120-130
         app (1) / worker: inner 0-20 | overlap 10-30
@@ -40,7 +40,7 @@ def test_self_time_is_without_what_lies_within():
 
 
 def test_a_file_of_the_corpus():
-    tables = cpu_time.tables(ingest.read(CORPUS / "chrome/speedscope_simple.json"))
+    tables = breakdown.tables(ingest.read(CORPUS / "chrome/speedscope_simple.json"))
     assert {name: row[1] for name, row in table(tables, "CPU time by name").items()} == {
         "alpha": 2000,
         "beta": 3000,
@@ -71,8 +71,8 @@ def test_sums_are_those_of_a_slow_count(rows, small):
         parent = max(above, key=lambda each: each["start_ns"], default=None)
         if parent and row["start_ns"] + row["dur_ns"] <= parent["start_ns"] + parent["dur_ns"]:
             own[parent["name"]] -= row["dur_ns"]
-    assert {name: row[1] for name, row in table(cpu_time.tables(found), "CPU time by name").items()} == own
-    busy = table(cpu_time.tables(found), "CPU time by thread")
+    assert {name: row[1] for name, row in table(breakdown.tables(found), "CPU time by name").items()} == own
+    busy = table(breakdown.tables(found), "CPU time by thread")
     for number, track in enumerate(found.tracks):
         covered = {
             ns
@@ -85,7 +85,7 @@ def test_sums_are_those_of_a_slow_count(rows, small):
 
 def test_windows_do_not_change_the_sums(tmp_path, monkeypatch):
     path = CORPUS / "chrome/speedscope_bex-interaction.json"
-    whole = [each.rows for each in cpu_time.tables(ingest.read(path))]
+    whole = [each.rows for each in breakdown.tables(ingest.read(path))]
     monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
-    monkeypatch.setattr(spooled, "WINDOW_ROWS", 3)
-    assert [each.rows for each in cpu_time.tables(ingest.read(path))] == whole
+    monkeypatch.setattr(spool, "WINDOW_ROWS", 3)
+    assert [each.rows for each in breakdown.tables(ingest.read(path))] == whole

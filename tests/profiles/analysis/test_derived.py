@@ -45,9 +45,9 @@ def test_queue_depth_and_bandwidth():
 
 
 def test_derived_counters_are_tracks_of_the_timeline():
-    store.write_trace(401, drawn("""
+    store.prepare(drawn("""
         p / main: cudaLaunchKernel 0-2 corr=1 | cudaLaunchKernel 5-6 corr=2 | cudaMemcpyAsync 10-12 corr=3
-        GPU 0 / stream 7: gemm 20-40 corr=1 | gemm 45-50 corr=2 | Memcpy HtoD@memcpy 60-62 corr=3 bytes=4000"""))
+        GPU 0 / stream 7: gemm 20-40 corr=1 | gemm 45-50 corr=2 | Memcpy HtoD@memcpy 60-62 corr=3 bytes=4000""")).write(401)
     assert store_derived.derive(401) > 0
     found = timeline_store.timeline(401)
     counters = {track["unit"]: track for track in found.tracks if track.get("derived")}
@@ -62,7 +62,7 @@ def test_derived_counters_are_tracks_of_the_timeline():
 
 def test_a_recording_waits_as_long_as_its_launches_say():
     trace = ingest.read(H200 / "kineto_train.json.gz")
-    store.write_trace(402, trace)
+    store.prepare(trace).write(402)
     store_derived.derive(402)
     found = timeline_store.timeline(402)
     track = next(track for track in found.tracks if track.get("derived") and track["unit"] == "launches")
@@ -83,8 +83,8 @@ def test_a_recording_waits_as_long_as_its_launches_say():
 def test_long_counters_have_coarse_forms(monkeypatch):
     monkeypatch.setattr(store_derived, "LONG", 64)
     values = [(i * 37) % 101 for i in range(3000)]
-    store.write_trace(403, drawn("GPU 0 / stream 7: k 0-3000\nGPU 0 / power: counter " + " ".join(
-        f"{i}={v}" for i, v in enumerate(values))))
+    store.prepare(drawn("GPU 0 / stream 7: k 0-3000\nGPU 0 / power: counter " + " ".join(
+        f"{i}={v}" for i, v in enumerate(values)))).write(403)
     store_derived.derive(403)
     found = timeline_store.timeline(403)
     places = json.loads(store.local_path(store.key(403, "derived.json")).read_text())["places"]

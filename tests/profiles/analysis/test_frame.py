@@ -10,7 +10,7 @@ from profiles.analysis.core.frame import Frame, frame_of
 from profiles.ingest.trace import Trace
 from profiles.models import Profile
 from profiles.store.frame import frame_read
-from profiles.store.trace import write_trace
+from profiles.store.trace import prepare
 from tests.builders import flows, trace
 from tests.profiles.ingest.corpus import DATA
 
@@ -64,7 +64,7 @@ def test_a_stored_trace_gives_the_frame_of_the_trace_that_was_read() -> None:
     found = ingest.read(DATA / "recorded" / "torch_graph_stack_memory.json.gz")
     assert isinstance(found, Trace)
     profile = Profile.objects.create(name="stored", status=Profile.Status.READY)
-    write_trace(profile.pk, found)
+    prepare(found).write(profile.pk)
     read, stored = frame_of(found), frame_read(profile)
     for name in ("start_ns", "dur_ns", "correlation", "external_id", "bytes"):
         assert sorted(read[name].tolist()) == sorted(stored[name].tolist()), name

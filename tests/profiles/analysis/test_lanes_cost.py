@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiles.analysis.core.columns import rows_by_value
+from profiles.analysis.core.digest import HOST_ROW, NO_KIND, Nesting
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.core.nesting import HOST_ROW, NONE, Nesting
-from profiles.analysis.trace.cpu_time import _Rows, _Sums
+from profiles.analysis.trace.breakdown import _Rows, _Sums
 from profiles.analysis.trace.critical.links import most_votes
 from profiles.analysis.trace.critical.walk import CPU, Path, _by_thread
 from profiles.analysis.trace.host import Gaps, _Starved, _Sum
-from profiles.analysis.trace.time.phases import ORDER, Phases
+from profiles.analysis.trace.time.ranges import ORDER, Phases
 from profiles.ingest.trace import Track
 from tests.builders import trace
 
@@ -80,7 +80,7 @@ def test_what_many_launching_threads_did_is_summed_in_time() -> None:
     start = np.arange(LANES) * 10
     rows = np.zeros(LANES, HOST_ROW)
     rows["start_ns"], rows["end_ns"], rows["track"] = start, start + 8, np.arange(LANES)
-    rows["kind"], rows["within"] = Nesting.OPERATOR, NONE
+    rows["kind"], rows["within"] = Nesting.OPERATOR, NO_KIND
     began_s = time.process_time()
     sums = _Sum(Gaps(start, start + 9, np.full(LANES, 4), np.arange(LANES)))
     sums.add(rows)

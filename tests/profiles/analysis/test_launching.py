@@ -11,8 +11,7 @@ from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.core.intervals import queue_depth
 from profiles.analysis.core.result import Result
-from profiles.analysis.trace.launching.calls import is_wait, runtime_calls, short_kernels
-from profiles.analysis.trace.launching.graphs import graphs, in_graph
+from profiles.analysis.trace.launching.calls import graphs, in_graph, is_wait, runtime_calls, short_kernels
 from profiles.analysis.trace.launching.order import FULL, NEVER, order_of, queue_points, queues
 from profiles.analysis.trace.launching.overlap import copies, serial_runs
 from profiles.analysis.trace.launching.topic import launches_result

@@ -14,15 +14,14 @@ import pytest
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
 from profiles.analysis.core.result import Result
-from profiles.analysis.trace.memory.categories import KEYS, POINTS, allocations_of, moments
+from profiles.analysis.trace.memory.categories import KEYS, NAMES, POINTS, Phases, allocations_of, moments
 from profiles.analysis.trace.memory.events import counters_of, device_memories
-from profiles.analysis.trace.memory.phases import NAMES, Phases
 from profiles.analysis.trace.memory.result import memory_result
 from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Trace
 from profiles.models import Profile
 from profiles.store.frame import frame_read
-from profiles.store.trace import write_trace
+from profiles.store.trace import prepare
 from tests.builders import trace
 from tests.profiles.ingest.corpus import CORPUS, DATA
 
@@ -258,7 +257,7 @@ def test_a_stored_trace_says_the_same(name: str) -> None:
     assert isinstance(found, Trace)
     profile = Profile.objects.create(name="stored", status=Profile.Status.READY, metadata=found.metadata, summary={
         "devices": [{"index": device.index, "name": device.name} for device in found.devices]})
-    write_trace(profile.pk, found)
+    prepare(found).write(profile.pk)
     read, stored = memory_result(frame_of(found)), memory_result(frame_read(profile))
     assert stored.answer == read.answer
     for one, other in zip(read.numbers["devices"], stored.numbers["devices"], strict=True):

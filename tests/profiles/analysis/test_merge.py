@@ -12,7 +12,7 @@ from profiles.analysis.trace import merge as merging
 from profiles.analysis.trace.breakdown import breakdown
 from profiles.analysis.trace.merge import merge
 from profiles.ingest import read
-from profiles.ingest.core import build, spool, spooled
+from profiles.ingest.core import build, spool
 from tests.builders import trace
 from tests.launches import launch_calls
 
@@ -70,7 +70,7 @@ def test_ranks_that_go_over_the_disk_are_the_same(monkeypatch):
     paths = [H200 / f"ddp_even_rank{rank}.json.gz" for rank in (0, 1)]
     whole = merge([(path.name, read(path)) for path in paths])
     monkeypatch.setattr(spool, "RUN_ROWS", 900)
-    monkeypatch.setattr(spooled, "WINDOW_ROWS", 300)
+    monkeypatch.setattr(spool, "WINDOW_ROWS", 300)
     monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
     monkeypatch.setattr(merging, "_IN_MEMORY_ROWS", 0)
     streamed = merge([(path.name, read(path)) for path in paths])

@@ -200,7 +200,7 @@ def test_names_against_the_tensor_pipes_own_counters(path: str, products: int) -
 
 
 def test_names_against_the_instructions_of_118_kernels() -> None:
-    """tests/gpu/record_tensor_cores.py. `gmma`, `dmma` and `imma` are products alone; `hmma` counts HFMA2.MMA as well, which
+    """tests/gpu/record/tensor_cores.py. `gmma`, `dmma` and `imma` are products alone; `hmma` counts HFMA2.MMA as well, which
     copies and converts: up to 4.1 % of the instructions of elementwise kernels, 1.2 to 37 % of products before Hopper."""
     with gzip.open(DATA / "recorded" / "tensor_cores_pipe.json.gz") as file:
         counted = json.load(file)

@@ -13,8 +13,7 @@ from django.test import Client
 from profiles import ingest
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.trace.operators.topic import operators_result
-from profiles.charts.operators import Box
-from profiles.charts.sandwich import functions, sandwich, tree_context
+from profiles.charts.operators import Box, functions, sandwich, tree_context
 from profiles.ingest.trace import Trace
 from profiles.topics import services
 from profiles.topics.table import topic_of

@@ -13,7 +13,7 @@ from profiles.ingest.nsys import report
 from profiles.ingest.trace import Device, Integrity, KernelSum, Summary, SummaryColumn, SummaryTable, TraceError
 from profiles.models import Profile
 from profiles.profile.selectors import answer
-from profiles.store.documents import tables_of
+from profiles.store.objects import tables_of
 from profiles.upload import services
 from tests.profiles.pages.test_pages import page, text
 from tests.profiles.pages.test_services import create, ingested, upload

@@ -14,10 +14,9 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
-from profiles.analysis.trace.time.activity import activity
-from profiles.analysis.trace.time.classes import PARTS
+from profiles.analysis.trace.time.classes import PARTS, intensity, kind_of, ridge
 from profiles.analysis.trace.time.facts import TimeFacts
-from profiles.analysis.trace.time.kinds import intensity, kind_of, ridge
+from profiles.analysis.trace.time.idle import activity
 from profiles.analysis.trace.time.ranges import range_times
 from profiles.analysis.trace.time.result import time_result
 from profiles.analysis.trace.time.steps import period_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from profiles.fleet.browse.sensor_selectors import means_of
+from profiles.fleet.browse.utilisation_selectors import means_of
 from profiles.fleet.merge import merge
 from profiles.fleet.selectors import interval_pct
 from profiles.fleet.store import Coverage, SumRow

@@ -340,7 +340,7 @@ def test_a_large_fleet_answers_at_once_and_its_numbers_follow(visitor: Client, t
 
 
 def test_time_to_win_back_is_an_estimate_by_profiles_of_the_same_kernel(visitor: Client, tmp_path: Path) -> None:
-    from profiles.families.assign_services import families_assign
+    from profiles.families.services import families_assign
     from profiles.models import KernelShape, KernelStat, Profile
 
     report = Profile.objects.create(name="report", status="ready", kind="counters", gpu="NVIDIA H200", file_name="r.ncu-rep",

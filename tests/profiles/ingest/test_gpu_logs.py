@@ -17,10 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiles.analysis.trace.breakdown import breakdown
+from profiles.ingest.core import text_lines
 from profiles.ingest.core.source import Source
-from profiles.ingest.logs import counters, dcgmi, lines, nvidia_dmon, nvidia_smi
+from profiles.ingest.core.text_lines import parse_moment
+from profiles.ingest.logs import counters, dcgmi, nvidia_dmon, nvidia_smi
 from profiles.ingest.logs.dcgmi import FIELDS, NO_BAND, reading_of
-from profiles.ingest.logs.lines import parse_moment
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import Trace, TraceError
 from tests.profiles.ingest.corpus import DATA
@@ -351,7 +352,8 @@ def test_hostile_sizes(tmp_path, monkeypatch):
     names = ", ".join(f"power.x{at} [W]" for at in range(1500))
     wide = f"timestamp, index, {names}\n2026/11/23 03:00:00.000, 0{', 1 W' * 1500}\n"
     assert len(load(nvidia_smi, wide, tmp_path).tracks) == 50
-    long = SHORT + "2026/11/23 03:00:00.000, 0, 1 W\n" + "9" * (lines.MAX_LINE_BYTES * 40) + "\n2026/11/23 03:00:01.000, 0, 2 W\n"
+    nines = "9" * (text_lines.MAX_LINE_BYTES * 40)
+    long = SHORT + f"2026/11/23 03:00:00.000, 0, 1 W\n{nines}\n2026/11/23 03:00:01.000, 0, 2 W\n"
     trace = load(nvidia_smi, long, tmp_path)
     assert (trace.integrity.records_kept, sum(trace.integrity.not_kept.values())) == (2, 1)
 

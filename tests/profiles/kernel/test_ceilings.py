@@ -11,7 +11,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from profiles.analysis.core import gpus
-from profiles.analysis.kernel.measured import best_ceilings, ladder
+from profiles.analysis.kernel.ceilings import best_ceilings, ladder
 from profiles.analysis.kernel.roofline import Point, Roofs
 from profiles.base.refused import Refused
 from profiles.ceilings import selectors, services

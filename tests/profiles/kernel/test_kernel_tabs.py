@@ -14,7 +14,7 @@ from django.test import Client
 
 from profiles.analysis.kernel.anatomy import Anatomy
 from profiles.charts.sampling import sampling_figures
-from profiles.kernel import tabs
+from profiles.kernel import selectors
 from profiles.kernel.selectors import part_of
 from profiles.models import KernelStat, Profile
 from profiles.source.sampling_selectors import sampling_page
@@ -144,7 +144,7 @@ def test_tabs_without_data_are_absent_and_their_addresses_say_why(of_trace: Kern
     bar = page[page.index("kernel-tabs"):]
     bar = bar[:bar.index("</nav>")]
     assert re.findall(r">([A-Z][\w ]*)</a>", bar) == ["Summary", "Launches"]
-    for tab in (each.name for each in tabs.TABS if each.name not in ("", "launches")):
+    for tab in (each.name for each in selectors.TABS if each.name not in ("", "launches")):
         answer = client.get(address(kernel, f"{tab}/"))
         assert answer.status_code == 200 and "unknown" in answer.content.decode().lower(), tab
 
@@ -209,6 +209,6 @@ def test_over_time_says_why_a_baseline_has_no_curves(of_trace: KernelStat, build
     other = of_trace
     page = client.get(f"{address(builds[1])}sampling/?baseline={other.pk}").content.decode()
     assert "holds no periodic samples" in page and ">Baseline</th>" not in page
-    for tab in tabs.NAMES:                                 # its times are all that lies over the other tabs
+    for tab in selectors.NAMES:                                 # its times are all that lies over the other tabs
         answer = client.get(f"{address(builds[1], f'{tab}/' if tab else '')}?baseline={other.pk}")
         assert answer.status_code == 200 and "time:mean_ns" in answer.content.decode(), tab

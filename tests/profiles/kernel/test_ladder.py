@@ -20,7 +20,7 @@ from profiles.analysis.kernel.advising.causes import cause as cause_called
 from profiles.analysis.kernel.advising.causes import cause_of_nvidia
 from profiles.analysis.kernel.advising.gains import Ours
 from profiles.analysis.kernel.facts import LaunchFacts
-from profiles.counters.rules import rule_rows
+from profiles.counters.selectors import rule_rows
 from profiles.ingest.trace import CounterLaunch, Device, Report
 from tests.gpu.ladder.shorten import read, report_of
 from tests.profiles.ingest.corpus import DATA

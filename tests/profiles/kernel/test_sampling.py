@@ -10,7 +10,7 @@ import pytest
 
 from profiles.analysis.kernel.sampling import checks, plain_name, samples_within, series_of, window
 from profiles.charts.sampling import MAX_POINTS, sampling_figure, thin
-from profiles.ingest.ncu.inside import periodic
+from profiles.ingest.ncu.container import periodic
 from profiles.ingest.trace import PERIODIC
 from tests.profiles.kernel.reports import read
 

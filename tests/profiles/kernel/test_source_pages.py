@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.test import Client
 
 from profiles import ingest
-from profiles.ingest.ncu import inside as ncu_inside
+from profiles.ingest.ncu import container as ncu_inside
 from profiles.ingest.ncu import report as ncu_report
 from profiles.ingest.trace import CounterLaunch, Device, Integrity, Report
 from profiles.models import Finding, Profile

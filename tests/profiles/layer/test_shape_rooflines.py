@@ -16,8 +16,7 @@ from profiles.models import CeilingRun, Profile
 from profiles.rooflines.page_selectors import roofline_page
 from profiles.rooflines.selectors import roofline_json
 from profiles.sql.services import query_run
-from profiles.store.documents import typed_read
-from profiles.store.objects import derived_delete
+from profiles.store.objects import derived_delete, typed_read
 from profiles.topics.services import document_of
 from profiles.topics.table import topic_of
 from profiles.upload import services
@@ -110,7 +109,7 @@ def test_shapes_that_people_type_stand_until_they_are_taken_back(stored: list[Pr
 
 
 def test_an_ingest_anew_keeps_what_people_typed(stored: list[Profile], tmp_store: Any) -> None:
-    from profiles.store.documents import typed_write
+    from profiles.store.objects import typed_write
 
     typed_write(7, {"k": {"operator": "mm", "dims": "2x2, 2x2", "dtype": "fp16"}})
     derived_delete(7)

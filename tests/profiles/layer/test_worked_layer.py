@@ -14,8 +14,8 @@ import pytest
 
 from profiles import ingest
 from profiles.analysis.core.frame import Frame, frame_of
+from profiles.analysis.trace.layer.calls import part_of_range
 from profiles.analysis.trace.layer.ceilings import Judged
-from profiles.analysis.trace.layer.ranges import part_of_range
 from profiles.analysis.trace.layer.spans import GAPS
 from profiles.analysis.trace.layer.topic import dimension_faults, gap_verdict, layer_result, verdict_of
 from profiles.ingest.trace import Trace

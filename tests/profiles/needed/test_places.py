@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from profiles.analysis.trace.layer.arguments import Call
+from profiles.analysis.trace.layer.work import Call
 from profiles.analysis.trace.needed.facts import Item
 from profiles.analysis.trace.needed.needs import NEEDED, NOT_KNOWN, _shared_out
 from profiles.analysis.trace.needed.slow import choice_of, slow_kernels

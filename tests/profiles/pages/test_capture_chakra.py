@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from profiles.capture import chakra
+from profiles.capture import result_services
 
 
 def node(number, name="aten::mm", parent=0, shapes=((2, 3),)):
@@ -16,7 +16,7 @@ def told(tmp_path, document, name="execution_trace.json.gz"):
     path = tmp_path / name
     data = document if isinstance(document, bytes) else json.dumps(document).encode()
     path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return chakra.holds(path)
+    return result_services.holds(path)
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_what_torch_writes(tmp_path):
     observer.unregister_callback()
     recorded = json.loads(path.read_text())["nodes"]
     operators = [each for each in recorded if "::" in each["name"]]
-    said = chakra.holds(path)
+    said = result_services.holds(path)
     assert said.startswith(f"{len(recorded):,} nodes; {len(operators)} operators of ") and " deep; " in said
     assert sum(each["name"] == "aten::addmm" for each in operators) == 3
     assert f"{sum(bool(each['inputs']['shapes']) for each in operators)} with inputs' shapes" in said
@@ -62,10 +62,10 @@ def test_circles_end(tmp_path):
 
 
 def test_reading_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(chakra, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(result_services, "MOST_BYTES", 1 << 20)
     assert "not looked into" in told(tmp_path, b" " * (2 << 20))
     path = tmp_path / "short.json.gz"
     path.write_bytes(gzip.compress(b"x" * 100_000)[:-20])
-    assert chakra.holds(path) == "cut short"
+    assert result_services.holds(path) == "cut short"
     path.write_bytes(b"no gzip")
-    assert chakra.holds(path) == "cut short"
+    assert result_services.holds(path) == "cut short"

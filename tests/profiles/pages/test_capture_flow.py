@@ -6,7 +6,7 @@ from django.core.files.base import ContentFile
 from django.urls import reverse
 
 from profiles.capture import cost_selectors
-from profiles.capture.about import ABOUT
+from profiles.capture.forms import ABOUT
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.ncu import NcuOptions
 from profiles.capture.tools.torch_profiler import TorchOptions

@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from profiles.models import Finding, Profile
-from profiles.profile.integrity_selectors import integrity_card, integrity_mark
+from profiles.profile.finding_selectors import integrity_card, integrity_mark
 from profiles.report.markdown import markdown, sentence
 from profiles.report.selectors import summary
 from profiles.sql.views import prepare

@@ -20,7 +20,7 @@ from profiles.exports.files import encode, table_of, table_of_cells
 from profiles.ingest.trace import Trace
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.store import area as area_store
-from profiles.store import launches as store_launches
+from profiles.store import objects as store_launches
 from tests.builders import flows, trace
 from tests.profiles.ingest.corpus import H200, mostly_deep
 from tests.profiles.timeline.test_timeline_api import STEP, profile_of

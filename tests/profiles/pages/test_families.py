@@ -23,8 +23,8 @@ from profiles.analysis.trace.layer.launches import launch_work
 from profiles.analysis.trace.layer.records import records_of
 from profiles.base.refused import Refused
 from profiles.families import home_selectors, page_selectors, selectors, services
-from profiles.families.assign_services import assign_missing, families_assign
 from profiles.families.follow_services import families_catch_up, families_follow, pairs_refresh
+from profiles.families.services import assign_missing, families_assign
 from profiles.models import BuildPair, FamilyEdit, FamilyRule, KernelFamily, KernelShape, KernelStat, LaunchCounters, Profile
 from profiles.store.frame import frame_read
 from profiles.upload.services import profile_delete, profile_ingest, profile_update

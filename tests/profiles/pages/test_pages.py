@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from profiles.families import pages as family_pages
-from profiles.families.assign_services import families_assign
+from profiles.families.services import families_assign
 from profiles.models import KernelStat, Profile
 from profiles.overview import pages as profile_pages
 from profiles.topics.services import topic_make

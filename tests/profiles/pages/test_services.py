@@ -16,7 +16,7 @@ from profiles.ingest.trace import TraceError
 from profiles.models import Finding, KernelStat, LaunchCounters, Profile
 from profiles.progress import Progress
 from profiles.store import trace as store
-from profiles.store.launches import launches_read
+from profiles.store.objects import launches_read
 from profiles.topics.services import topic_make
 from profiles.topics.table import topic_of
 from profiles.upload import ingest_run as steps

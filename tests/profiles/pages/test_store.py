@@ -20,7 +20,7 @@ from tests.profiles.ingest.corpus import CORPUS, H200
 
 
 def stored(trace, profile_id: int):
-    written = store.write_trace(profile_id, trace)
+    written = store.prepare(trace).write(profile_id)
     return timeline_store.timeline(profile_id), written
 
 

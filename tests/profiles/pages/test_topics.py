@@ -24,7 +24,7 @@ from profiles.analysis.core.result import Finding as Found
 from profiles.analysis.trace.account.causes import COVERED
 from profiles.ingest.trace import SummaryColumn, SummaryTable
 from profiles.models import Finding, Profile
-from profiles.store.documents import topic_read, topic_write
+from profiles.store.objects import topic_read, topic_write
 from profiles.topics import services
 from profiles.topics.table import TOPICS, Topic, topic_of
 from profiles.upload.services import profile_ingest

@@ -17,7 +17,7 @@ from profiles.models import KernelStat
 from profiles.overview import workspace
 from profiles.profile.busy import busy_lanes
 from profiles.profile.selectors import shape_rows, sort_columns
-from profiles.store.documents import topic_write
+from profiles.store.objects import topic_write
 from profiles.topics.selectors import topics_of
 from profiles.topics.services import document_of, topic_make
 from profiles.topics.table import TOPICS, topic_of

@@ -20,8 +20,7 @@ from django.utils import timezone
 from profiles.base.refused import Refused
 from profiles.models import Profile
 from profiles.running import engine_services as services
-from profiles.running.engines.client import Engine, EngineProblem, checked_addresses, edge_of, read_metrics, slow_between
-from profiles.running.engines.parameters import read_parameters
+from profiles.running.engines import Engine, EngineProblem, checked_addresses, edge_of, read_metrics, read_parameters, slow_between
 from profiles.running.models import EngineCapture, EngineServer
 from tests.profiles.running.peer import Peer, peer
 from workers.capture import engine as engine_worker
@@ -127,8 +126,8 @@ def test_an_answer_that_is_none_is_said(answer: Any, why: str) -> None:
 
 
 def test_a_peer_that_drips_is_cut_and_one_that_floods_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiles.running.engines.client.QUICK_S", 0.6)
-    monkeypatch.setattr("profiles.running.engines.client.MOST_BYTES", 1000)
+    monkeypatch.setattr("profiles.running.engines.QUICK_S", 0.6)
+    monkeypatch.setattr("profiles.running.engines.MOST_BYTES", 1000)
     with peer() as own:
         own.drip_s = 0.1
         began = time.monotonic()

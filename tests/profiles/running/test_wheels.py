@@ -16,8 +16,20 @@ from pathlib import Path
 
 import pytest
 
-from profiles.running.engines.client import LATENCIES, REQUESTS, TOKENS
-from profiles.running.engines.parameters import BOOLEAN, INTEGER, OBJECT, PARAMETERS, START, STOP, TEXT, TEXTS, VERSIONS
+from profiles.running.engines import (
+    BOOLEAN,
+    INTEGER,
+    LATENCIES,
+    OBJECT,
+    PARAMETERS,
+    REQUESTS,
+    START,
+    STOP,
+    TEXT,
+    TEXTS,
+    TOKENS,
+    VERSIONS,
+)
 from workers.agent.deep.engines import start_request
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not os.environ.get("RIDGEPOINT_ENGINE_WHEELS"),

@@ -41,7 +41,7 @@ def test_every_window_of_a_counter_reads_its_own_samples(group: int, seed: int, 
 
 def stored(found: Trace) -> Timeline:
     profile = Profile.objects.create(name="p", status="ready", kind="trace", file_name="f", upload_key="k")
-    store.write_trace(profile.pk, found)
+    store.prepare(found).write(profile.pk)
     derive_counters(profile.pk)
     return timeline(profile.pk)
 

@@ -13,9 +13,9 @@ from tests.profiles.ingest.corpus import H200
 
 
 def test_shares_are_what_slices_cover():
-    store.write_trace(201, drawn("""
+    store.prepare(drawn("""
         p / main: ProfilerStep#0@annotation 0-900 | aten::mm 100-350 | aten::t 120-130
-        GPU 0 / stream 7: gemm 200-262.144 | gemm 300-400"""))
+        GPU 0 / stream 7: gemm 200-262.144 | gemm 300-400""")).write(201)
     found = density(timeline_store.timeline(201))
     us = found.bin_ns / 1000
     share = found.share.sum(axis=1) / 255 * us
@@ -28,7 +28,7 @@ def test_shares_are_what_slices_cover():
 
 def test_a_recordings_streams_are_as_busy_as_their_kernels():
     trace = ingest.read(H200 / "kineto_train.json.gz")
-    store.write_trace(202, trace)
+    store.prepare(trace).write(202)
     timeline = timeline_store.timeline(202)
     found = density(timeline)
     stream = next(track["id"] for track in timeline.tracks if track["kind"] == "stream")

@@ -30,7 +30,7 @@ python (1) / main: aten::mm 0-90
 
 def stored(found: Any) -> Profile:
     profile = Profile.objects.create(name="p", status="ready", kind="trace", file_name="f", upload_key="k")
-    store.write_trace(profile.pk, found)
+    store.prepare(found).write(profile.pk)
     return profile
 
 

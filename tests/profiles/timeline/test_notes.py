@@ -23,7 +23,7 @@ GPU 0 / stream 7: gemm 12-40
 @pytest.fixture
 def profile(tmp_store: Any) -> Profile:
     made = Profile.objects.create(name="p", status="ready", kind="trace", file_name="f", upload_key="k")
-    store.write_trace(made.pk, trace(TRACE))
+    store.prepare(trace(TRACE)).write(made.pk)
     return made
 
 

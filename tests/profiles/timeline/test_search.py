@@ -13,7 +13,7 @@ from tests.profiles.ingest.corpus import H200
 
 @pytest.fixture(scope="module")
 def found():
-    store.write_trace(301, ingest.read(H200 / "kineto_train.json.gz"))
+    store.prepare(ingest.read(H200 / "kineto_train.json.gz")).write(301)
     return timeline_store.timeline(301)
 
 

@@ -14,9 +14,9 @@ from profiles.analysis.core.kernels import kernel_table
 from profiles.analysis.trace import findings
 from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.ingest.chrome import parallel
-from profiles.ingest.core import build, pieces, spool, spooled
+from profiles.ingest.core import build, pieces, spool
 from profiles.ingest.core.spool import Numbers
-from profiles.ingest.spool import Spool
+from profiles.ingest.scratch import Spool
 from profiles.ingest.trace import TraceError
 from tests.profiles.ingest.chrome.test_kineto import record, written
 from tests.profiles.ingest.corpus import CORPUS, H200, mostly_deep
@@ -34,7 +34,7 @@ def small(monkeypatch):
     """Runs of 500 rows, windows of 300."""
     def turn(runs: int = 500, windows: int = 300) -> None:
         monkeypatch.setattr(spool, "RUN_ROWS", runs)
-        monkeypatch.setattr(spooled, "WINDOW_ROWS", windows)
+        monkeypatch.setattr(spool, "WINDOW_ROWS", windows)
         monkeypatch.setattr(build, "_PART_ROWS", 100)
         monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
     return turn
@@ -129,7 +129,7 @@ def test_times_that_no_trace_has(odd, tmp_path, small):
     small()
     streamed = ingest.read(path)
     assert rows_of(streamed) == rows_of(whole)
-    assert streamed.integrity.repaired.keys() >= whole.integrity.repaired.keys() - {spooled.OVERLAPPING}
+    assert streamed.integrity.repaired.keys() >= whole.integrity.repaired.keys() - {spool.OVERLAPPING}
     assert streamed.base_ns == whole.base_ns
 
 

@@ -28,7 +28,7 @@ GPU 0 / memory: counter 0=5 10=8
 def profile_of(found: Trace, **fields) -> Profile:
     profile = Profile.objects.create(**{"name": "p", "status": "ready", "kind": "trace", "file_name": "f", "upload_key": "k",
                                         **fields})
-    store.write_trace(profile.pk, found)
+    store.prepare(found).write(profile.pk)
     return profile
 
 

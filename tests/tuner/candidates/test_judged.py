@@ -18,7 +18,7 @@ from tests.product import PROJECT
 from tests.tuner.candidates.files import BROKEN, CHANGED, CHEATS, DIFF, HARM, KERNEL, LAUNCH, SHAPE
 from tests.tuner.candidates.test_candidates import permit
 from tuner.cache.entries.selectors import bucket
-from tuner.candidates import services, syntax
+from tuner.candidates import diffs, services
 from tuner.candidates.services import Submitter
 from tuner.models import CachedConfig, Candidate
 from workers.core import gpu, sandboxed, warm
@@ -166,7 +166,7 @@ def test_what_cheats_is_wrong_and_the_reason_says_how(alice: Any, card: gpu.Gpu,
 def test_what_does_not_run_has_failed_with_its_reason(alice: Any, card: gpu.Gpu, broken: str,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     text, words = BROKEN[broken]
-    monkeypatch.setattr(syntax, "why_no_python", lambda whole: "")      # as a server does whose Python knows more than the worker's
+    monkeypatch.setattr(diffs, "why_no_python", lambda whole: "")      # as a server does whose Python knows more than the worker's
     candidate = judged(alice, text, compiled=broken in ("raises", "exits"))
     assert (candidate.status, candidate.verdict) == ("done", "FAILED") and words in candidate.reason, candidate.reason
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.candidates import syntax
-from tuner.candidates.syntax import why_no_python
+from tuner.candidates import diffs
+from tuner.candidates.diffs import why_no_python
 
 
 @pytest.mark.parametrize(("text", "why"), [
@@ -32,5 +32,5 @@ def test_a_text_that_is_made_to_harm_its_reader_is_refused(text: str) -> None:
 
 
 def test_what_takes_too_much_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syntax, "READ_S", 0.001)
-    assert why_no_python("x = 1\n") == syntax.TOO_MUCH
+    monkeypatch.setattr(diffs, "READ_S", 0.001)
+    assert why_no_python("x = 1\n") == diffs.TOO_MUCH

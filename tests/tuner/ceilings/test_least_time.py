@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiles.analysis.core import gpus
-from profiles.analysis.kernel.measured import best_ceilings
+from profiles.analysis.kernel.ceilings import best_ceilings
 from tuner.ceilings.least_time import LeastTime, Rates, gpu_rates, least_time, sol_score
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.operators import find

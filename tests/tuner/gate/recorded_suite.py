@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tuner.models import Suite, SuiteKernel
-from workers.core.stopping import Stop
+from workers.core.periodic import Stop
 from workers.gate import suite
 
 SOFTMAX = {"STEPS": 3, "PER_SM": 32, "num_warps": 8}             # 38.5 µs

@@ -20,9 +20,9 @@ from profiles.base.refused import Refused
 from tuner.gate.channels import selectors as notify_selectors
 from tuner.gate.channels import sending_services
 from tuner.gate.channels import services as notify_services
+from tuner.gate.channels.kinds import KINDS
 from tuner.gate.channels.kinds import webhook as notify_webhook
 from tuner.gate.channels.kinds.mail import KEPT_IN_FILES
-from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.channels.kinds.webhook import NotSent
 from tuner.gate.reports import message
 from tuner.gate.verdicts.decide_services import notify_followers

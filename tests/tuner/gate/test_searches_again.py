@@ -12,7 +12,7 @@ from django.urls import reverse
 
 from profiles.base.refused import Refused
 from tests.tuner.cache.test_config_cache import ENVIRONMENT, FAST, GPU, SHAPE, put
-from tests.tuner.gate.test_environments import NEWER, client_of  # noqa: F401
+from tests.tuner.gate.builds.test_environments import NEWER, client_of  # noqa: F401
 from tuner.cache import rules
 from tuner.cache.entries.services import notice_environment
 from tuner.models import RevalidationPolicy, TuneGroup, TuneJob

@@ -14,7 +14,7 @@ from django.core.management import call_command
 
 from profiles.base.refused import Refused
 from tests.product import PROJECT, clean_env
-from tuner.gate.benchmarks.table import runs_of
+from tuner.gate.benchmarks import runs_of
 
 PYTEST = {"machine_info": {}, "version": "5.2.0", "benchmarks": [
     {"name": "test_sum[1000]", "fullname": "test_x.py::test_sum[1000]", "params": {"n": 1000}, "group": None,

@@ -37,7 +37,7 @@ def test_what_cannot_be_is_told_at_its_field(given, words):
 def test_it_reaches_the_child(monkeypatch):
     """As `kind` of the policy that opens the session, which comes back with every number."""
     from workers.core import gpu
-    from workers.core.stopping import Stop
+    from workers.core.periodic import Stop
     from workers.tune import runner
 
     card = gpu.Gpu(0, "GPU-1", "NVIDIA H200", "9.0", "580", 1)

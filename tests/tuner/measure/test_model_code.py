@@ -68,7 +68,7 @@ def test_gathered_numbers_are_loaded_ahead(binaries):
 
 def check_product(facts, config, kind):
     """`kind`: of the product whose shared memory it takes."""
-    from tuner.tuning.operators.matmul_space import smem_bytes
+    from tuner.tuning.operators.matmul import smem_bytes
     assert not facts["warned"] and not facts["spills"] and facts["from_registers"] == 0
     assert facts["smem_bytes"] <= smem_bytes({**config, "KERNEL": kind, "STORE": "tma"}, 2, 2, keeps_last_stage=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.search.race_replay import load_samples, replay_race, run_duels
-from tuner.tuning.measure.racing import LOOKS, LostRace, Noise, Race, reference_ms
+from tuner.tuning.measure.statistics import LOOKS, LostRace, Noise, Race, reference_ms
 
 SPACES = sorted((Path(__file__).resolve().parents[2] / "data" / "public_spaces").glob("*.json.xz"))
 RUNS = 12

@@ -282,7 +282,7 @@ def test_kernels_compile_as_they_are_meant(case, capability, binaries, tmp_path)
 
 def counted_bytes(name, shape, dtype, config):
     """Shared memory by the space's own formulas."""
-    from tuner.tuning.operators import attention, matmul_space
+    from tuner.tuning.operators import attention, matmul
     size = 1 if dtype == "fp8" else 2
     if name == "fp8_block_matmul":
         return (config["BM"] + config["BN"]) * 128 * config["num_stages"] + 128 * config["BM"] + attention.BARRIERS_BYTES
@@ -290,9 +290,9 @@ def counted_bytes(name, shape, dtype, config):
         words = 2 if config["BM"] <= 64 else 1
         return config["num_stages"] * config["BK"] * 4 * (config["BM"] + words * 64) + attention.BARRIERS_BYTES
     if name == "conv2d":
-        return matmul_space.smem_bytes({**config, "KERNEL": "warp groups"}, size, 2, keeps_last_stage=True)
+        return matmul.smem_bytes({**config, "KERNEL": "warp groups"}, size, 2, keeps_last_stage=True)
     if "attention" not in name:
-        return matmul_space.smem_bytes({"STORE": "direct", **config}, size, 2, keeps_last_stage=True)
+        return matmul.smem_bytes({"STORE": "direct", **config}, size, 2, keeps_last_stage=True)
     if name != "decode_attention":
         return attention.smem_bytes(config, shape["D"], size, keeps_last_stage=True)
     return 2 * config["BN"] * shape["D"] * size * config["num_stages"] + 16 * shape["D"] * size

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from tuner.tuning.measure.standings import Entry, capability_count, sign_flip_p, standings
+from tuner.tuning.measure.statistics import Entry, capability_count, sign_flip_p, standings
 from tuner.tuning.search.finalists import choose_finalists, measure_finalists
 from tuner.tuning.trial import Measured, Reason, Rejected, Trial
 

@@ -11,7 +11,7 @@ from tuner.tuning.search.strategies import STRATEGIES
 from tuner.tuning.search.strategies.ledger import Ledger
 from tuner.tuning.search.strategies.model import Posterior, Shortlist, distances
 from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
-from tuner.tuning.search.strategies.sizes import MOST_TEXTS, Sizes, model_columns
+from tuner.tuning.search.strategies.roles import MOST_TEXTS, Sizes, model_columns
 from tuner.tuning.space import Param, Space
 from tuner.tuning.trial import Measured, Trial, config_key
 

@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from tests.gpu.known import of_operator
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.strategies.prior import TOO_LARGE, flops_under_way, resident_programs, rule_terms, warps_of_rows
-from tuner.tuning.search.strategies.sizes import Sizes
+from tuner.tuning.search.strategies.roles import Sizes
 from tuner.tuning.space import Space
 
 H200 = limits("NVIDIA H200", "9.0", 132)

@@ -14,7 +14,7 @@ from tests.conformance import bowl, bowl_outcome
 from tests.scale import DEEP
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.measure.replay import ReplayRunner
-from tuner.tuning.search import other_devices
+from tuner.tuning.search import recorded_searches
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import STRATEGIES, tell_facts
 from tuner.tuning.search.strategies.composed import interpolate, past_winners, related_searches, rule_weights, similarity
@@ -22,8 +22,7 @@ from tuner.tuning.search.strategies.ledger import Ledger
 from tuner.tuning.search.strategies.model import Hyperparameters, Posterior, fit_size
 from tuner.tuning.search.strategies.prior import doublings_outside, guess_slowness, rule_terms
 from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
-from tuner.tuning.search.strategies.roles import Role, roles
-from tuner.tuning.search.strategies.sizes import Sizes
+from tuner.tuning.search.strategies.roles import Role, Sizes, roles
 from tuner.tuning.space import Param, Space
 from tuner.tuning.trial import Measured, Reason, Rejected, Trial, config_key
 
@@ -62,7 +61,7 @@ def medians(known_of):
 @pytest.mark.slow
 def test_cold_bars():
     """Median ≤ 6 where random expects ≥ 30, worst of all searches ≤ 20, eight times fewer than random over all."""
-    runs = [[trials_to_5_pct(landscape, index, other_devices.recorded_knowledge(landscape, index), n)
+    runs = [[trials_to_5_pct(landscape, index, recorded_searches.recorded_knowledge(landscape, index), n)
              for n in range(2 * SEEDS if DEEP else SEEDS)]
             for landscape, index in SHAPES]
     found, random = [statistics.median(each) for each in runs], [expected_of_random(*shape) for shape in SHAPES]
@@ -99,9 +98,9 @@ def test_bar_without_a_name_that_says_anything(reverse):
 def test_bar_with_history_of_the_other_shapes():
     def known(landscape, index):
         others = [(landscape, i) for i in range(len(landscape.shapes)) if i != index]
-        return other_devices.recorded_knowledge(landscape, index, others)
+        return recorded_searches.recorded_knowledge(landscape, index, others)
 
-    found, cold = medians(known), medians(lambda landscape, index: other_devices.recorded_knowledge(landscape, index))
+    found, cold = medians(known), medians(lambda landscape, index: recorded_searches.recorded_knowledge(landscape, index))
     assert statistics.median(found) <= 3, found
     assert all(with_history <= without for with_history, without in zip(found, cold, strict=True)), (found, cold)
 
@@ -139,8 +138,8 @@ def test_nothing_known_comes_from_the_scored_shape():
     shapes = [replace(recorded, outcomes=slower), *landscape.shapes[1:]]
     other = replace(landscape, shapes=shapes)
     for history in ([], [1, 2]):
-        ours = other_devices.recorded_knowledge(landscape, 0, [(landscape, i) for i in history])
-        theirs = other_devices.recorded_knowledge(other, 0, [(other, i) for i in history])
+        ours = recorded_searches.recorded_knowledge(landscape, 0, [(landscape, i) for i in history])
+        theirs = recorded_searches.recorded_knowledge(other, 0, [(other, i) for i in history])
         assert ours == theirs
         asked = [STRATEGIES["default"].make(x.space(0), np.random.default_rng(3), k).ask(4)
                  for x, k in ((landscape, ours), (other, theirs))]
@@ -151,9 +150,9 @@ def test_nothing_known_comes_from_the_scored_shape():
 def test_misleading_history_does_not_trap_the_search():
     """The history says the opposite of the truth (best and worst swapped): still within the cold bar."""
     landscape = Landscape.load(DATA / "h200/landscapes/matmul.json.gz")
-    past = other_devices.recorded_search(landscape, 1)
+    past = recorded_searches.recorded_search(landscape, 1)
     lies = [Trial(t.number, t.config, Measured(1 / t.median_ms, 1, 1, 1)) for t in past.trials]
-    known = replace(other_devices.recorded_knowledge(landscape, 0), past=(replace(past, trials=lies),))
+    known = replace(recorded_searches.recorded_knowledge(landscape, 0), past=(replace(past, trials=lies),))
     assert statistics.median(trials_to_5_pct(landscape, 0, known, seed) for seed in range(SEEDS)) <= 60
 
 
@@ -161,7 +160,7 @@ def test_batches_cost_little():
     """Eight compiled ahead: nothing is asked twice, and the good one still comes early."""
     landscape = Landscape.load(DATA / "h200/landscapes/matmul.json.gz")
     space, good, told = landscape.space(3), 1.05 * best_ms(landscape, 3), 0
-    search = STRATEGIES["default"].make(space, np.random.default_rng(1), other_devices.recorded_knowledge(landscape, 3))
+    search = STRATEGIES["default"].make(space, np.random.default_rng(1), recorded_searches.recorded_knowledge(landscape, 3))
     waiting, seen = search.ask(8), set()
     while True:
         config = waiting.pop(0)
@@ -194,7 +193,7 @@ def test_a_long_search_of_a_large_space_takes_seconds():
 def test_a_resumed_model_goes_on_as_the_interrupted_one_would_have(strategy):
     """Across several refits of the hyperparameters, with failures among the trials."""
     landscape = Landscape.load(DATA / "h200/landscapes/attention.json.gz")
-    space, known = landscape.space(1), other_devices.recorded_knowledge(landscape, 1, [(landscape, 0)])
+    space, known = landscape.space(1), recorded_searches.recorded_knowledge(landscape, 1, [(landscape, 0)])
 
     def on(search, done, until):
         while len(done) < until:

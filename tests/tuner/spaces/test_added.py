@@ -15,7 +15,7 @@ from tests.tuner.measure.test_tensor_operators import CHECK, COMPILE, python
 from tuner.spaces.edit import count_edited, edit_text, edited_space, has_default, read_edit
 from tuner.spaces.own import space_of_operator
 from tuner.spaces.selectors import space_answer
-from tuner.tuning.operators import OPERATORS, added, limits
+from tuner.tuning.operators import OPERATORS, limits, variants
 from tuner.tuning.operators.variants import Only, UnionSpace, union_space
 from tuner.tuning.space import MAX_PRODUCT, Constraint
 from tuner.tuning.trial import config_key
@@ -33,7 +33,7 @@ def fresh_value(own: Any, name: str) -> int | None:
     """A value that the parameter takes and does not have; None where it takes none."""
     space = OPERATORS[own.operator].space(dict(OPERATORS[own.operator].presets[0]), OPERATORS[own.operator].dtypes[0], H200)
     assert isinstance(space, UnionSpace)
-    taken = added.takes(space, name)
+    taken = variants.takes(space, name)
     if taken is None:
         return None
     return next(value for value in taken.values() if value not in own.values[name])
@@ -116,18 +116,18 @@ def test_a_value_goes_to_the_kernels_that_vary_its_parameter() -> None:
     space = union_space(({"A": (16, 32), "B": (1,), "K": ("x",)}, {"A": Only((16, 32)), "B": (1, 2), "K": ("y",)}),
                         (Constraint("too much", lambda c: int(c["A"]) * int(c["B"]) < 128),))
     values = {"A": (16, 32, 64, 128), "B": (1, 2, 4), "K": ("x", "y")}
-    made = list(added.added_configs(space, values))
+    made = list(variants.added_configs(space, values))
     assert [(tuple(config.values()), broken) for config, broken in made] == [
         ((64, 1, "x"), ""), ((128, 1, "x"), "too much"), ((16, 4, "y"), ""), ((32, 4, "y"), "too much")]
-    assert added.added_size(space, values) == 4
-    assert added.added_size(space, {"A": (64,), "B": (1,), "K": ("x",)}) == 1, "what is taken out makes nothing"
-    assert added.added_size(space, {"A": (16,), "B": (1, 2), "K": ("x", "y")}) == 0
+    assert variants.added_size(space, values) == 4
+    assert variants.added_size(space, {"A": (64,), "B": (1,), "K": ("x",)}) == 1, "what is taken out makes nothing"
+    assert variants.added_size(space, {"A": (16,), "B": (1, 2), "K": ("x", "y")}) == 0
 
 
 def test_kernels_that_share_configurations_make_each_once() -> None:
     space = union_space(({"A": (16, 32), "B": (1, 2)}, {"A": (16, 64), "B": (1, 2)}), ())
     values = {"A": (16, 32, 64, 128), "B": (1, 2)}
-    assert len(list(added.added_configs(space, values))) == added.added_size(space, values) == 2
+    assert len(list(variants.added_configs(space, values))) == variants.added_size(space, values) == 2
 
 
 def test_fp8_takes_no_shorter_step_than_its_tensor_cores() -> None:
@@ -189,7 +189,7 @@ def test_kernels_are_right_with_values_that_are_added() -> None:
         assert isinstance(space, UnionSpace)
         beyond = {each for each, value in config.items() if value not in next(p.values for p in space.params if p.name == each)}
         assert beyond and all(taken is not None and taken.holds(config[each])  # type: ignore[arg-type]
-                              for each in beyond for taken in [added.takes(space, each)]), (name, beyond)
+                              for each in beyond for taken in [variants.takes(space, each)]), (name, beyond)
     assert python(CHECK, json.dumps(INTERPRETED), TRITON_INTERPRET="1") == ["all right"]
 
 
@@ -208,7 +208,7 @@ def test_added_configurations_that_may_run_compile_for_their_gpu(tmp_path: Path)
     for name, shape, dtype, config, _ in cases:
         space = OPERATORS[name].space(shape, dtype, H200)
         assert isinstance(space, UnionSpace) and config not in space
-        made = list(added.added_configs(space, {each: (value,) for each, value in config.items()}))
+        made = list(variants.added_configs(space, {each: (value,) for each, value in config.items()}))
         assert [(config_key(found), broken) for found, broken in made] == [(config_key(config), "")], (name, config)
     binaries = tmp_path if DEEP else cache_folder() / "triton"          # as the fixture of tests/tuner/measure has it
     lines = python(COMPILE_ADDED, H200.gpu, json.dumps(cases), TRITON_CACHE_DIR=str(binaries))

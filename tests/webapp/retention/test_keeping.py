@@ -21,7 +21,7 @@ from tuner.models import CachedConfig, Candidate, CompiledFile, TuneJob
 from webapp.models import AuditEntry, Project
 from workers import jobs
 from workers.retention import run as retention
-from workers.retention.kinds import KINDS
+from workers.retention.run import KINDS
 from workers.scope import within
 
 pytestmark = [pytest.mark.django_db, pytest.mark.servers, pytest.mark.usefixtures("tmp_store", "sign_in_mode")]

@@ -10,8 +10,7 @@ import pytest
 
 from workers.agent import aggregate
 from workers.agent.aggregate import REST, Aggregator, Sums
-from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSums, Signature, Window, sum_durations
-from workers.agent.sketch import bucket_of
+from workers.agent.launches import MINUTE_NS, Context, Gpu, KernelSums, Signature, Window, bucket_of, sum_durations
 from workers.agent.wire import KERNELS_OF_GPU, Batch, make_batch, pack, unpack
 
 SIGNATURES = [Signature(f"kernel_{number // 3}", (1 + number % 3, 1, 1), (128, 1, 1), 0) for number in range(120)]

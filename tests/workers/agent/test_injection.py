@@ -17,7 +17,7 @@ import pytest
 from packaging.version import Version
 
 from workers.agent.identity import owner
-from workers.agent.listen import Listener
+from workers.agent.link import Listener
 
 SOURCE = Path(__file__).resolve().parents[3] / "workers" / "agent" / "injection"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -17,8 +17,7 @@ import pytest
 from tests.waiting import until
 from tests.workers.agent.server import Server, serve
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
-from workers.agent.link import Frames, Link, MessageRefused, frame, read_window, window_message
-from workers.agent.listen import Listener, SocketTaken
+from workers.agent.link import Frames, Link, Listener, MessageRefused, SocketTaken, frame, read_window, window_message
 from workers.agent.node import Node
 from workers.agent.send import Sender
 from workers.agent.spool import Spool

@@ -16,7 +16,7 @@ import pytest
 from django.conf import settings
 
 from profiles.capture import selectors, services
-from profiles.capture.tools.installed import program_help
+from profiles.capture.tools.tool import program_help
 from profiles.models import Capture, CaptureTarget, Profile
 from profiles.upload.services import profile_ingest
 from tests.workers.capture import slurm_node

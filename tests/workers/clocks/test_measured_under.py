@@ -20,7 +20,7 @@ from tuner.tuning.measure.runner import Session
 from tuner.tuning.trial import Measured
 from workers.clocks import held, hold
 from workers.core import gpu
-from workers.core.stopping import Stop
+from workers.core.periodic import Stop
 from workers.gate import suite
 from workers.tune import assist, runner
 

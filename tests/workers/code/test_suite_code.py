@@ -26,8 +26,9 @@ from tuner.gate.code import services
 from tuner.gate.code.services import folder_problem, parse_git_address
 from tuner.gate.suites import job_services
 from tuner.models import Build, CodeFetch, Gate, KernelRun, Suite, SuiteCode, SuiteJob, SuiteKernel
-from workers.code import attempt, git
+from workers.code import git
 from workers.code.build import BuildCode, CodeStore
+from workers.code.build import run as run_attempt
 from workers.code.git import Git, Limits
 from workers.code.unpack import Bounds
 from workers.core import gpu
@@ -90,7 +91,7 @@ def allow(row: Suite, repository: Repository, folder: str = "") -> None:
 
 def tried(row: Suite, build: str, limits: Limits | None = None) -> CodeFetch:
     fetch = services.fetch_try(row, build, by=None)
-    attempt.run(fetch.pk, "worker-1", limits=limits or Limits())
+    run_attempt(fetch.pk, "worker-1", limits=limits or Limits())
     fetch.refresh_from_db()
     return fetch
 
@@ -170,7 +171,7 @@ def test_a_try_is_stopped_with_its_processes_and_says_by_whom(row: Suite, silent
                                                               way: str, repository: Repository) -> None:
     services.code_allow(row, kind="git", address=silent_host, by=None)
     fetch = services.fetch_try(row, "main", by=None)
-    worker = threading.Thread(target=attempt.run, args=(fetch.pk, "worker-1"))
+    worker = threading.Thread(target=run_attempt, args=(fetch.pk, "worker-1"))
     worker.start()
     until = time.monotonic() + 20
     while not programs_of(silent_host) and time.monotonic() < until:
@@ -211,7 +212,7 @@ def test_one_that_waits_is_stopped_and_taken_by_no_worker(row: Suite, repository
     with pytest.raises(Refused, match="only owners"):
         services.fetch_stop(fetch, by=alice)
     assert services.fetch_stop(fetch, by=olga)
-    attempt.run(fetch.pk, "worker-1")
+    run_attempt(fetch.pk, "worker-1")
     fetch.refresh_from_db()
     assert (fetch.status, fetch.worker, fetch.commit) == ("stopped", "", "")
     done = tried(row, "main")
@@ -438,7 +439,7 @@ def test_the_command_says_the_same(row: Suite, repository: Repository, capsys: p
 
     def at_once(*arguments: Any, **named: Any) -> CodeFetch:
         fetch = real(*arguments, **named)
-        attempt.run(fetch.pk, "worker-1")
+        run_attempt(fetch.pk, "worker-1")
         fetch.refresh_from_db()
         return fetch
 

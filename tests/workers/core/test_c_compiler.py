@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.core import c_compiler, sandboxed
+from workers.core import sandboxed, walled
 
 
 def place(folder: Path, name: str = "gcc") -> Path:
@@ -20,32 +20,32 @@ def place(folder: Path, name: str = "gcc") -> Path:
 
 
 def test_the_systems_own_needs_nothing_shown() -> None:
-    assert c_compiler.find({"PATH": "/usr/bin:/bin"}).read == ()
-    assert c_compiler.find({"PATH": "/nowhere"}) == c_compiler.CCompiler({}, ())
+    assert walled.find({"PATH": "/usr/bin:/bin"}).read == ()
+    assert walled.find({"PATH": "/nowhere"}) == walled.CCompiler({}, ())
 
 
 def test_one_elsewhere_is_named_with_its_folder(tmp_path: Path) -> None:
     program = place(tmp_path / "toolchain")
     for environ in ({"CC": str(program), "PATH": "/usr/bin"}, {"PATH": f"{program.parent}:/usr/bin"}):
-        found = c_compiler.find(environ)
+        found = walled.find(environ)
         assert found.environ == {"CC": str(program)} and found.read == (tmp_path / "toolchain",)
     linked = tmp_path / "cc"
     linked.symlink_to(program)
-    assert set(c_compiler.find({"CC": str(linked)}).read) == {tmp_path, tmp_path / "toolchain"}
+    assert set(walled.find({"CC": str(linked)}).read) == {tmp_path, tmp_path / "toolchain"}
 
 
 def test_a_home_folder_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "people" / "ada"
     monkeypatch.setenv("HOME", str(home))
-    assert c_compiler.find({"CC": str(place(home))}) == c_compiler.CCompiler({}, ())
-    assert c_compiler.find({"CC": str(place(tmp_path / "people"))}) == c_compiler.CCompiler({}, ())
-    assert c_compiler.find({"CC": str(place(home / "gcc-14"))}).read == (home / "gcc-14",)
+    assert walled.find({"CC": str(place(home))}) == walled.CCompiler({}, ())
+    assert walled.find({"CC": str(place(tmp_path / "people"))}) == walled.CCompiler({}, ())
+    assert walled.find({"CC": str(place(home / "gcc-14"))}).read == (home / "gcc-14",)
 
 
 @pytest.mark.skipif(bool(sandboxed.why_not()), reason="no walls on this host")
 @pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler here")
 def test_it_compiles_behind_walls(tmp_path: Path) -> None:
-    found = c_compiler.find({"CC": str(place(tmp_path / "toolchain")), "PATH": "/usr/bin"})
+    found = walled.find({"CC": str(place(tmp_path / "toolchain")), "PATH": "/usr/bin"})
     (tmp_path / "secret").write_text("x")
     code = f"""
 import os, pathlib, subprocess

@@ -16,7 +16,7 @@ from django.utils import timezone
 from profiles.models import Profile
 from webapp.models import ApiToken
 from workers import clock, jobs
-from workers.metrics.queues import queue_states
+from workers.metrics.facts import queue_states
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.servers]
 

@@ -29,7 +29,7 @@ from tuner.gate.suites.job_services import job_create
 from tuner.jobs.control_services import tune_stop
 from tuner.jobs.create_services import tune_create
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel, TuneJob
-from tuner.tuning.measure.recorded_runs import load_recorded
+from tuner.tuning.measure.replay import load_recorded
 from workers import jobs, tasks
 from workers.leases import STALE_AFTER
 from workers.process import Worker

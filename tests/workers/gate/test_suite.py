@@ -12,9 +12,9 @@ from tests import recordings
 from tuner.gate.suites import job_services
 from tuner.models import KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.measure import fresh
-from tuner.tuning.measure.recorded_runs import RecordedError, RecordedRuns, RunDraw, load_recorded
+from tuner.tuning.measure.replay import RecordedError, RecordedRuns, RunDraw, load_recorded
 from workers import tasks
-from workers.core.stopping import Stop
+from workers.core.periodic import Stop
 from workers.gate import suite
 
 pytestmark = pytest.mark.django_db(transaction=True, available_apps=settings.INSTALLED_APPS)

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from profiles.capture.tools import ncu, torch_profiler
 from profiles.ingest.naming.capture_names import capture_name
 from profiles.models import Capture, CaptureTarget, KernelStat, Profile
-from profiles.store.launches import launches_read
+from profiles.store.objects import launches_read
 from profiles.upload.services import profile_ingest
 from tests.workers.clocks.library import REFUSE_GRAPHICS, UUID, ImaginaryGpu
 from tests.workers.tune import stand_ins

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers import clock, jobs
-from workers.metrics.queues import queue_states
+from workers.metrics.facts import queue_states
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db]
 

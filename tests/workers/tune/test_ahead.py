@@ -15,7 +15,7 @@ from tuner.tuning.search.finalists import best_trial
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Measured, Reason, Rejected, config_key
-from workers.core import cache_folder, compilers
+from workers.core import compilers, warm
 from workers.tune.gpu_child import Limits
 from workers.tune.sandbox import SandboxRunner
 
@@ -158,9 +158,9 @@ def test_compilers_die_with_their_worker_and_leave_no_folder(tmp_path, monkeypat
     while any(alive(int(pid)) for pid in pids) and time.monotonic() < end:
         time.sleep(0.02)
     assert len(pids) == 2 and not any(alive(int(pid)) for pid in pids) and Path(folder).exists()
-    monkeypatch.setattr(cache_folder.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(cache_folder.tempfile, "tempdir", str(tmp_path))
-    mine = cache_folder.cache_folder()             # the next session sweeps what the killed one left
+    monkeypatch.setattr(warm.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(warm.tempfile, "tempdir", str(tmp_path))
+    mine = warm.cache_folder()             # the next session sweeps what the killed one left
     assert mine.exists() and not Path(folder).exists()
 
 

@@ -12,7 +12,7 @@ pytest.importorskip("triton", reason=WITHOUT_TORCH)
 
 from tuner.tuning.measure import timing
 from tuner.tuning.measure.policy import Policy
-from tuner.tuning.measure.racing import Noise, Race
+from tuner.tuning.measure.statistics import Noise, Race
 
 pytestmark = pytest.mark.torch
 

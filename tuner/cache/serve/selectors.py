@@ -119,9 +119,9 @@ def revoked_entries(snapshot: str = "", toolkit: str | None = None) -> list[int]
     return list(dict.fromkeys([*taken_out.values_list("pk", flat=True)[:MOST_REVOKED], *held]))[:MOST_REVOKED]
 
 
-def recent_snapshots(count: int = 10) -> list[ConfigSnapshot]:
+def recent_snapshots() -> list[ConfigSnapshot]:
     """Return the newest snapshots."""
-    return list(ConfigSnapshot.objects.defer("content")[:count])
+    return list(ConfigSnapshot.objects.defer("content")[:10])
 
 
 def entry_launches(entry: CachedConfig, days: int = DAYS) -> int:

@@ -25,7 +25,7 @@ from tuner.candidates.judge import checks, loading
 from tuner.candidates.judge.taken import Taken
 from tuner.candidates.judge.turns import GpuTimer, Turn, find_gpu
 from tuner.tuning.measure import accuracy
-from tuner.tuning.measure.child import Bench, _kernel_facts, source_hash
+from tuner.tuning.measure.child import Bench, kernel_facts, source_hash
 from tuner.tuning.measure.device import is_alive
 from tuner.tuning.measure.policy import Policy
 from tuner.tuning.measure.timers import Timer
@@ -157,7 +157,7 @@ class Judge:
         self.say(checks=told)
         self.say(repeats=self._guarded("launch", lambda: checks.check_repeats(own, launch, config, self._seed(), self.taken)))
         streams = self._guarded("launch", lambda: checks.check_streams(own, launch, config, self.default, self.taken))
-        self.say(streams=streams, facts=_kernel_facts(seen.get("kernel")))
+        self.say(streams=streams, facts=kernel_facts(seen.get("kernel")))
 
     def _time(self, own: loading.Own, launch: loading.Launch, config: Mapping[str, Any]) -> None:
         problem = own.problem

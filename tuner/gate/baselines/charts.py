@@ -16,7 +16,7 @@ from profiles.base.words import shorten
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 22, 38
 LEFT, RIGHT = 31.0, 88.0
 LEAST, FURTHEST = 0.01, 0.15           # an axis shows at least ±1 %, and at most ±15 %: what lies beyond sits on its end
-NAME_CHARS = 40
+NAME_CHARS, MOST_ROWS = 40, 40
 STEPS = (0.0025, 0.005, 0.01, 0.02, 0.05)
 
 
@@ -52,9 +52,9 @@ class SpreadPlot(NamedRows):
     unlisted: int = 0
 
 
-def spread_plot(kernels: Sequence[Spread], most: int = 40) -> SpreadPlot | None:
+def spread_plot(kernels: Sequence[Spread]) -> SpreadPlot | None:
     """None without runs."""
-    shown = [kernel for kernel in kernels if kernel.us][:most]
+    shown = [kernel for kernel in kernels if kernel.us][:MOST_ROWS]
     if not shown:
         return None
     middles = [median(kernel.us) for kernel in shown]

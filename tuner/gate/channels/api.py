@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from tuner.gate.channels import selectors, sending_services, services
-from tuner.gate.channels.kinds.table import KINDS
+from tuner.gate.channels.kinds import KINDS
 from tuner.models import Delivery, Notified
 from workers.list_api import validated
 

@@ -11,7 +11,7 @@ from workers.scope import BelowProject, OfProject
 class Notified(OfProject):
     """A channel: somewhere that verdicts are sent to."""
 
-    kind = models.CharField(max_length=8)               # of tuner.gate.channels.kinds.table
+    kind = models.CharField(max_length=8)               # of tuner.gate.channels.kinds
     address = models.CharField(max_length=500)
     secret = models.CharField(max_length=500, blank=True)        # webhook: key of the signature header, sealed (workers.secret)
     suite = models.ForeignKey("tuner.Suite", null=True, blank=True, on_delete=models.CASCADE, related_name="notified")   # null: all

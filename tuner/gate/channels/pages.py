@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from profiles.base.refused import Refused
 from tuner.gate.channels import selectors, sending_services, services
-from tuner.gate.channels.kinds.table import KINDS
+from tuner.gate.channels.kinds import KINDS
 from tuner.models import Delivery, Notified, Suite
 
 MOST_SUITES = 1000

@@ -12,8 +12,8 @@ from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
 from profiles.base.answers import make_answer
+from tuner.gate.channels.kinds import KINDS
 from tuner.gate.channels.kinds.mail import KEPT_IN_FILES
-from tuner.gate.channels.kinds.table import KINDS
 from tuner.gate.channels.sending_services import QUEUE
 from tuner.gate.channels.services import DEFAULT_EVENTS, MAX_DESTINATIONS
 from tuner.models import Delivery, Notified

@@ -17,8 +17,8 @@ from django.db.models import F
 from django.utils import timezone
 
 from profiles.base.refused import Refused
+from tuner.gate.channels.kinds import KINDS
 from tuner.gate.channels.kinds.kind import ChannelKind, Message
-from tuner.gate.channels.kinds.table import KINDS
 from tuner.models import Delivery
 from tuner.tuning.trial import cleaned
 from workers import jobs

@@ -16,7 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from profiles.base.refused import Refused
-from tuner.gate.channels.kinds.table import KINDS
+from tuner.gate.channels.kinds import KINDS
 from tuner.gate.channels.sending_services import wake_sender
 from tuner.gate.reports import message
 from tuner.models import Delivery, Gate, Notified, ProductionRegression, Regression, Suite

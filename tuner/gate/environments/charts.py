@@ -13,6 +13,7 @@ LEFT, RIGHT = 36.0, 84.0
 ROW_PX, TOP_PX, BOTTOM_PX = 26, 8, 26
 LEAST = 0.015                  # half of the axis at least: ±1.5 %
 MOST = 0.5                     # logarithm; what lies beyond is cut
+MOST_ROWS = 40
 STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
@@ -38,9 +39,9 @@ class Plot(NamedRows):
     height: int
 
 
-def effect_plot(effects: Sequence[tuple[str, Effect]], most: int = 40) -> Plot | None:
+def effect_plot(effects: Sequence[tuple[str, Effect]]) -> Plot | None:
     """Named effects in the order given, those that can be told; None where there is none."""
-    shown = [(name, effect) for name, effect in effects if effect.ratio is not None][:most]
+    shown = [(name, effect) for name, effect in effects if effect.ratio is not None][:MOST_ROWS]
     if not shown:
         return None
     logs = [abs(math.log(value)) for _, effect in shown for value in (effect.ratio, effect.low, effect.high) if value]

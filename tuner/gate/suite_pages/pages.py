@@ -18,7 +18,7 @@ from tuner.gate.suite_pages.forms import RunForm, SuiteForm, UploadForm, initial
 from tuner.gate.suites import job_services, records, selectors, suite_services
 from tuner.gate.suites.checks import DefinitionError
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
-from tuner.gate.suites.processes import repeated_note
+from tuner.gate.suites.records import repeated_note
 from tuner.gate.suites.selectors import environment_text, places, why_waiting
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteCode, SuiteJob, SuiteKernel

@@ -16,7 +16,7 @@ from profiles.analysis.compare.why import Why
 from profiles.base.answers import make_answer
 from profiles.base.refused import Refused
 from profiles.capture import selectors as capture_selectors
-from profiles.capture.counted_selectors import (
+from profiles.capture.suite_selectors import (
     CounterComparison,
     ReportedKernel,
     compare_counters,

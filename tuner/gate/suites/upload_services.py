@@ -23,8 +23,7 @@ from tuner.cache import rules
 from tuner.cache.entries.bans import spell_as
 from tuner.gate.builds.services import ensure_build
 from tuner.gate.suites.definition import kernel_key
-from tuner.gate.suites.processes import UPLOAD, Upload, read_upload
-from tuner.gate.suites.records import Record, read_records
+from tuner.gate.suites.records import UPLOAD, Record, Upload, read_records, read_upload
 from tuner.gate.suites.run_services import copy_runs, plain_facts, run_percentiles, runs_publish
 from tuner.models import Build, KernelRun, Suite, SuiteKernel
 from tuner.texts import config_in_order

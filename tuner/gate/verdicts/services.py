@@ -38,7 +38,7 @@ from tuner.gate.verdicts.selectors import MOST_FRESH
 from tuner.gate.verdicts.verdict_services import judge_gate
 from tuner.models import Build, Gate, Suite, SuiteJob
 from tuner.tuning.trial import storable
-from workers import jobs, request_keys
+from workers import jobs, trail
 
 ENVIRONMENT_CHARS = {"gpu": 116, "toolkit": 80, "cuda": 40, "triton": 40, "driver": 40, "device": 120, "recorded": 120}
 MOST_RUNS, MOST_PLACES = 200, 10
@@ -111,8 +111,8 @@ def _request_digest(*asked: Any) -> str:
 
 def _existing_gate(request_key: str, owner: Any, suite: Suite | str, build: str, request: str) -> Gate | None:
     """Return the gate that this very request made before, None where there is none. Raises Refused."""
-    if not request_keys.is_key(request_key):
-        raise Refused({"Idempotency-Key": request_keys.WHAT})
+    if not trail.is_key(request_key):
+        raise Refused({"Idempotency-Key": trail.WHAT})
     gate = Gate.objects.select_related("suite", "build", "against").filter(owner=owner, request_key=request_key).first()
     if gate is not None and (gate.suite.name, gate.build.name) != (getattr(suite, "name", suite), build.strip()):
         raise Refused({"Idempotency-Key": f"gate {gate.pk} of another suite or build was asked for with it"}, status=409)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from tuner.clocks.wish import says_locked
 from tuner.gate.baselines.selectors import MOST_RUNS, Baseline, Env, environment_counts, environment_of, load_baselines
 from tuner.gate.builds.selectors import ENVIRONMENT, Position, branch_line, position
-from tuner.gate.suites.processes import expected_kernels, missing_shards, shard_of, shards_note
+from tuner.gate.suites.records import expected_kernels, missing_shards, shard_of, shards_note
 from tuner.gate.suites.upload_services import gpu_spelling
 from tuner.models import BaselineChange, Build, Gate, GateKernel, KernelRun, Suite, SuiteJob, SuiteKernel
 

@@ -26,7 +26,7 @@ from tuner.gate.stats.rule import ORDER, Verdict, rule_of, worst_verdict
 from tuner.gate.stats.runs import EarlierLevel, KernelRuns
 from tuner.gate.stats.sessions import Sessions, estimate_sessions
 from tuner.gate.stats.suite import CardAnswer, card_effect, judge, suite_reason, tell_card_from_build
-from tuner.gate.suites.processes import repeated_note
+from tuner.gate.suites.records import repeated_note
 from tuner.gate.suites.selectors import kernel_runs_of
 from tuner.gate.verdicts import sides_selectors
 from tuner.gate.verdicts.sides_selectors import AGAIN, STORED, KernelComparison, Sides, spread_over

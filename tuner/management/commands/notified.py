@@ -12,7 +12,7 @@ from django.core.management.base import CommandError, CommandParser
 
 from profiles.base.refused import Refused
 from tuner.gate.channels import selectors, sending_services, services
-from tuner.gate.channels.kinds.table import KINDS
+from tuner.gate.channels.kinds import KINDS
 from tuner.models import Delivery, Notified
 from webapp.management.in_project import ProjectCommand
 

@@ -25,7 +25,7 @@ from tuner.models import OperatorPackage
 from tuner.team import selectors, services
 from tuner.tuning.operators import all_operators
 from tuner.tuning.team.packages import normal_name
-from webapp.management.any_order import take_any_order
+from webapp.management.in_project import take_any_order
 
 OF_PACKAGES = ("enable", "disable", "describe")
 WRONG_USE = 2

@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from tuner.tuning.measure.landscape import Landscape, LandscapeError
 from tuner.tuning.measure.replay import ReplayRunner
-from tuner.tuning.search import other_devices
+from tuner.tuning.search import recorded_searches
 from tuner.tuning.search.finalists import best_trial
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.search.strategies import DEFAULT, STRATEGIES
@@ -58,7 +58,7 @@ class Command(BaseCommand):
 def _run_search(options: dict[str, Any]) -> list[Trial]:
     landscape = Landscape.load(options["landscape"])
     shape_index, method = options["shape"], STRATEGIES[options["strategy"]]
-    known = other_devices.recorded_knowledge(landscape, shape_index, [_find_shape(item) for item in options["history"]])
+    known = recorded_searches.recorded_knowledge(landscape, shape_index, [_find_shape(item) for item in options["history"]])
     first = [] if known.default is None else [known.default]
     if not method.transfers:
         first += _other_winners(known)

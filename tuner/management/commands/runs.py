@@ -11,8 +11,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from profiles.base.refused import Refused
+from tuner.gate.benchmarks import KNOWN, runs_of
 from tuner.gate.benchmarks.document import UNITS_US
-from tuner.gate.benchmarks.table import KNOWN, runs_of
 from tuner.gate.stats.records import RunsError, read_runs
 
 ERROR_EXIT_CODE = 3         # as the gate's

@@ -18,7 +18,7 @@ from tuner.gate.suites import counters, job_services, records, selectors, suite_
 from tuner.gate.suites.checks import DefinitionError
 from tuner.gate.suites.definition import definition_document
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
-from tuner.gate.suites.processes import repeated_note
+from tuner.gate.suites.records import repeated_note
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import CodeFetch, Suite, SuiteJob
 from webapp.management.in_project import ProjectCommand, make_actions

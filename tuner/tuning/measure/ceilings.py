@@ -23,6 +23,7 @@ Launch = Callable[[], Any]
 SAMPLE_S = 0.020             # of work in a sample: long beside a launch and beside the timer's microsecond
 MEASURE_S = 1.6              # of work in all: long enough for a power limit to show
 SETTLE_PART = 0.25           # of the samples are warm-up and not counted
+PRODUCT_S = 0.004            # of one matrix product at most
 CHUNK = 8                    # samples that wait in the queue at a time
 MAX_LAUNCHES = 4096          # in a sample
 CLOCK_SLOTS = 1024           # SMs that fit
@@ -251,13 +252,13 @@ def gemm(kind: str) -> Callable[[Meter], Work]:
     return make
 
 
-def _gemm_size(meter: Meter, kind: str, wanted_s: float = 0.004) -> int:
-    """Return the largest size whose product takes about `wanted_s` at most."""
+def _gemm_size(meter: Meter, kind: str) -> int:
+    """Return the largest size whose product takes about PRODUCT_S at most."""
     sizes = (1024, 2048, 4096, 8192) if meter.device.type == "cuda" else (64, 128)
     for size in sizes[:-1]:
         launch = PRODUCTS[kind](meter.device, size)
         meter.samples(launch, 1, 2)
-        if 8 * min(sample.seconds for sample in meter.samples(launch, 4, 3)) > wanted_s:
+        if 8 * min(sample.seconds for sample in meter.samples(launch, 4, 3)) > PRODUCT_S:
             return size
     return sizes[-1]
 

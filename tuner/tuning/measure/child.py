@@ -24,7 +24,7 @@ from tuner.tuning.kernels.problem import ChecksItself, OffersSpace, Problem, Pro
 from tuner.tuning.measure import accuracy, nvml, timers, timing
 from tuner.tuning.measure.device import is_alive
 from tuner.tuning.measure.policy import Policy
-from tuner.tuning.measure.racing import Noise, Race, reference_ms
+from tuner.tuning.measure.statistics import Noise, Race, reference_ms
 from tuner.tuning.measure.timers import Launch, PreparedLaunch
 from tuner.tuning.measure.timing import Sampler, Times
 from tuner.tuning.operators import OPERATORS, Operator, find
@@ -170,7 +170,7 @@ class Bench:
             facts["racing"] = timing.race_savings(times, race, self.policy)
         else:
             self.noise.learn(times.samples_ms)
-        return {**times.as_json(), "facts": {**facts, **_kernel_facts(kernel), **times.as_facts(), "check_s": round(check_s, 6)}}
+        return {**times.as_json(), "facts": {**facts, **kernel_facts(kernel), **times.as_facts(), "check_s": round(check_s, 6)}}
 
     def _make_launch(self, config: dict[str, Any]) -> Launch:
         problem = self.problem
@@ -191,7 +191,7 @@ class Bench:
         for number, config in enumerate(request["configs"]):
             try:
                 kernel, facts = self._check(config, FINALIST_SEED + int(request.get("seed", 0)) + number)
-                answers.append({"facts": {**facts, **_kernel_facts(kernel)}})
+                answers.append({"facts": {**facts, **kernel_facts(kernel)}})
             except wire.Rejection as refused:
                 if refused.fatal:
                     raise
@@ -211,7 +211,7 @@ class Bench:
             return None, self._let_check(self.problem, config, seed)
         kernel, verdict = self._run_guarded(lambda: accuracy.check_config(self.problem, config, seed, self.tolerance))
         if not verdict.right:
-            raise wire.Rejection(Reason.WRONG, verdict.message, **_kernel_facts(kernel), inputs_seed=seed,
+            raise wire.Rejection(Reason.WRONG, verdict.message, **kernel_facts(kernel), inputs_seed=seed,
                                relative_error=verdict.relative_error if math.isfinite(verdict.relative_error) else None)
         return kernel, {"relative_error": verdict.relative_error, "worst_error": verdict.worst, "inputs_seed": seed}
 
@@ -248,10 +248,10 @@ def _load_kernels(kernels: Any) -> dict[str, Any]:
         load = getattr(kernel, "_init_handles", None)
         if load is not None:
             load()
-    return _kernel_facts(kernels)
+    return kernel_facts(kernels)
 
 
-def _kernel_facts(kernels: Any) -> dict[str, Any]:
+def kernel_facts(kernels: Any) -> dict[str, Any]:
     """Return registers per thread, spills and shared memory as Triton reports once loaded.
 
     Of several kernels that one configuration launches the one with the most registers speaks.

@@ -13,8 +13,7 @@ from typing import Any
 
 from profiles.base.numbers import quantile
 from tuner.tuning.measure.policy import Policy
-from tuner.tuning.measure.quantiles import half_width
-from tuner.tuning.measure.racing import LostRace, Race
+from tuner.tuning.measure.statistics import LostRace, Race, half_width
 from tuner.tuning.measure.timers import Launch, Timer
 
 # ---- conditions of a measurement ----

@@ -17,13 +17,11 @@ from tuner.tuning.operators.fp8_attention import FP8_ATTENTION
 from tuner.tuning.operators.grouped_matmul import GROUPED_MATMUL
 from tuner.tuning.operators.limits import Limits, limits
 from tuner.tuning.operators.matmul import MATMUL, MATMUL_BIAS_ACT
-from tuner.tuning.operators.norms import ADD_RMSNORM, RMSNORM
 from tuner.tuning.operators.operator import Dim, Operator, Shape
 from tuner.tuning.operators.paged_decode_attention import PAGED_DECODE_ATTENTION
 from tuner.tuning.operators.quantised_matmul import FP8_BLOCK_MATMUL, INT4_MATMUL
-from tuner.tuning.operators.rowwise import LAYERNORM, SOFTMAX
-from tuner.tuning.operators.streams import ROW_SUM, SILU_MUL, TRANSPOSE
-from tuner.tuning.operators.tokens import EMBEDDING, ROTARY
+from tuner.tuning.operators.rowwise import ADD_RMSNORM, LAYERNORM, RMSNORM, SOFTMAX
+from tuner.tuning.operators.streams import EMBEDDING, ROTARY, ROW_SUM, SILU_MUL, TRANSPOSE
 from tuner.tuning.operators.top_k import TOP_K
 from tuner.tuning.operators.vendor import CUBLASLT_MATMUL, CUTLASS_GEMM
 

@@ -6,9 +6,9 @@ With grouped queries H heads of queries share KV heads of keys and values.
 from __future__ import annotations
 
 from tuner.tuning.operators.limits import Limits
-from tuner.tuning.operators.matmul_space import warps_that_multiply
+from tuner.tuning.operators.matmul import warps_that_multiply
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape
-from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, tma_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config, Value
 
@@ -47,9 +47,6 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     def knows_groups(c: Config) -> bool:
         return c["KERNEL"] != "one loop" or not groups
 
-    def has_tma(c: Config) -> bool:
-        return c["KERNEL"] not in ("tma", *_SPECIALISED) or gpu.capability >= (9, 0)
-
     def can_specialise(c: Config) -> bool:
         return c["KERNEL"] not in _SPECIALISED or gpu.compute_capability in SPECIALISED_ON
 
@@ -72,7 +69,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     return union_space(_KERNELS, (
         Constraint("grouped queries: not in this kernel", knows_groups),
-        Constraint("TMA: from compute capability 9.0", has_tma), Constraint("warp specialisation: Hopper only", can_specialise),
+        tma_limit(gpu, "one loop", "two stages"), Constraint("warp specialisation: Hopper only", can_specialise),
         Constraint("overlapped: heads of 64 and 128", can_overlap), Constraint("accumulator registers", fits_registers),
         Constraint("shared memory", fits_smem), thread_limit(gpu)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuner.tuning.operators.limits import Limits
-from tuner.tuning.operators.matmul_space import (
+from tuner.tuning.operators.matmul import (
     SPECIALISED_ON,
     SWIZZLED_BYTES,
     TMA_ALIGNMENT,

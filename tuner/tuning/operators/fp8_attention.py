@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tuner.tuning.operators.attention import BARRIERS_BYTES, GQA_ATTENTION, SPECIALISED_ON, TILES_PER_THREAD, flops, head_problems
 from tuner.tuning.operators.limits import Limits
-from tuner.tuning.operators.matmul_space import FP8_CAPABILITY
+from tuner.tuning.operators.matmul import FP8_CAPABILITY
 from tuner.tuning.operators.operator import BYTES, Operator, Shape
-from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
+from tuner.tuning.operators.variants import Only, Values, thread_limit, tma_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 
@@ -40,9 +40,6 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     """Return the space of three kernels: tiles BM × BN, warps, stages of the K and V loads."""
     head = shape["D"]
 
-    def has_tma(c: Config) -> bool:
-        return c["KERNEL"] == "two stages" or gpu.capability >= (9, 0)
-
     def can_overlap(c: Config) -> bool:
         return c["KERNEL"] != "overlapped" or gpu.compute_capability in SPECIALISED_ON
 
@@ -54,7 +51,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
 
     return union_space((_POINTERS, _TMA, _OVERLAPPED), (
         Constraint("fp8 tensor cores: from compute capability 8.9", lambda c: gpu.capability >= FP8_CAPABILITY),
-        Constraint("TMA: from compute capability 9.0", has_tma),
+        tma_limit(gpu, "two stages"),
         Constraint("warp specialisation: Hopper only", can_overlap),
         Constraint("tile registers", fits_registers),
         Constraint("shared memory", lambda c: smem_bytes(c, head, gpu.warpgroup_mma) <= gpu.smem_bytes),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tuner.tuning.operators.limits import Limits
-from tuner.tuning.operators.matmul_space import (
+from tuner.tuning.operators.matmul import (
     ACCUMULATORS_PER_THREAD,
     ACCUMULATORS_WITH_LOADS,
     TMA_ALIGNMENT,
     smem_bytes,
 )
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
-from tuner.tuning.operators.variants import Values, thread_limit, union_space, whole_number
+from tuner.tuning.operators.variants import Values, thread_limit, tma_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space
 from tuner.tuning.trial import Config
 
@@ -27,9 +27,6 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
     average = -(-shape["M"] // shape["E"])
     most_rows = max(16, MOST_ROWS_PER_EXPERT * power_of_two_at_least(average))
 
-    def has_tma(c: Config) -> bool:
-        return c["KERNEL"] == "tiles" or gpu.capability >= (9, 0)
-
     def is_aligned(c: Config) -> bool:
         return c["KERNEL"] == "tiles" or shape["K"] * size % TMA_ALIGNMENT == 0
 
@@ -44,7 +41,7 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return whole_number(c, "BM") <= most_rows
 
     return union_space((_TILES, _TMA), (
-        Constraint("TMA: from compute capability 9.0", has_tma),
+        tma_limit(gpu, "tiles"),
         Constraint("TMA: rows that start at multiples of 16 bytes", is_aligned),
         Constraint("accumulator registers", fits_registers), Constraint("shared memory", fits_smem),
         thread_limit(gpu), Constraint("tile much taller than an expert's rows", fits_experts)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tuner.tuning.operators.limits import Limits
-from tuner.tuning.operators.matmul_space import BARRIERS_BYTES, FP8_CAPABILITY, SPECIALISED_ON, TMA_ALIGNMENT, smem_bytes
+from tuner.tuning.operators.matmul import BARRIERS_BYTES, FP8_CAPABILITY, SPECIALISED_ON, TMA_ALIGNMENT, smem_bytes
 from tuner.tuning.operators.operator import BYTES, Dim, Operator, Shape, power_of_two_at_least
 from tuner.tuning.operators.variants import Only, Values, thread_limit, union_space, whole_number
 from tuner.tuning.space import Constraint, Space

@@ -1,4 +1,7 @@
-"""Operators that read and write a matrix once: SiLU-mul, sums of rows, transpose."""
+"""Operators that read and write once: SiLU-mul, sums of rows, transpose; rows of an embedding table, rotary position embedding.
+
+The last two are of a token: both only move and turn what they read.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,8 @@ def silu_mul_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["R"])))
 
 
-def silu_mul_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
-    """Return the default configuration of SiLU-mul."""
+def row_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
+    """Return a row or a token a program, in blocks of 1,024 columns at most."""
     return {"ROWS": 1, "BLOCK": min(1024, max(64, power_of_two_at_least(shape["C"]))), "num_warps": 4}
 
 
@@ -71,7 +74,7 @@ SILU_MUL = Operator(
     name="silu_mul", title="Fused SiLU-mul",
     dims=(ROWS, Dim("C", "columns of the result (half of those read)", high=1 << 17)), dtypes=("bf16", "fp16"),
     presets=({"R": 4096, "C": 11008}, {"R": 8192, "C": 14336}, {"R": 16, "C": 14336}),
-    space=silu_mul_space, default_config=silu_mul_default,
+    space=silu_mul_space, default_config=row_default,
     flops=lambda s: 5 * s["R"] * s["C"],                      # negate, exp, add, divide, multiply
     bytes=lambda s, dtype: 3 * BYTES[dtype] * s["R"] * s["C"],
     kernel_module="tuner.tuning.kernels.streams", kernel_names=("silu_mul", "silu_and_mul", "act_and_mul_kernel", "swiglu"),
@@ -97,4 +100,72 @@ TRANSPOSE = Operator(
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["R"] * s["C"],
     kernel_module="tuner.tuning.kernels.streams", kernel_names=("transpose",),
     tolerance={"fp16": 1e-6, "bf16": 1e-6, "fp32": 1e-6}, unit="B/s",
+)
+
+
+_TOKENS = Dim("T", "tokens", high=1 << 20)
+INDEX_BYTES = 8            # of an id or a position
+
+
+def embedding_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
+    """Return tiles of ROWS tokens × BLOCK columns."""
+    row = power_of_two_at_least(shape["C"])
+    values: Values = {"ROWS": (1, 2, 4, 8, 16, 32), "BLOCK": (64, 128, 256, 512, 1024, 2048, 4096, 8192), "num_warps": WARPS[:-1]}
+    return union_space((values,), (
+        thread_limit(gpu),
+        Constraint("tile registers", lambda c: fits_registers(c, whole_number(c, "ROWS") * whole_number(c, "BLOCK"))),
+        Constraint("block beyond the row", lambda c: whole_number(c, "BLOCK") <= max(64, row)),
+        Constraint("more rows than there are", lambda c: whole_number(c, "ROWS") < 2 * shape["T"])))
+
+
+def rotary_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
+    """Return tiles of TOKENS × HEADS; the heads of a tile share the angles that it reads."""
+    values: Values = {"TOKENS": (1, 2, 4, 8, 16), "HEADS": (1, 2, 4, 8, 16, 32, 64), "num_warps": WARPS[:-1]}
+    heads = power_of_two_at_least(shape["H"])
+
+    def tile_fits(c: Config) -> bool:
+        return fits_registers(c, whole_number(c, "TOKENS") * whole_number(c, "HEADS") * shape["D"])
+
+    return union_space((values,), (
+        thread_limit(gpu), Constraint("tile registers", tile_fits),
+        Constraint("more heads than there are", lambda c: whole_number(c, "HEADS") <= heads),
+        Constraint("more tokens than there are", lambda c: whole_number(c, "TOKENS") < 2 * shape["T"])))
+
+
+def rotary_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
+    """Return one token a program with about 2,048 values."""
+    heads = max(1, min(power_of_two_at_least(shape["H"]), 2048 // shape["D"]))
+    return {"TOKENS": 1, "HEADS": heads, "num_warps": 4}
+
+
+def rotary_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
+    """Return all heads of a token at once, as vLLM and Liger Kernel do, as far as they fit."""
+    heads = min(64, power_of_two_at_least(shape["H"]))
+    while heads > 1 and heads * shape["D"] > 8192:
+        heads //= 2
+    return ({"TOKENS": 1, "HEADS": heads, "num_warps": min(16, max(1, heads * shape["D"] // 512))},)
+
+
+EMBEDDING = Operator(
+    name="embedding", title="Embedding: rows of a table",
+    dims=(_TOKENS, Dim("V", "rows of the table", high=1 << 19), Dim("C", "columns", high=1 << 15)),
+    dtypes=("bf16", "fp16", "fp32"),
+    presets=({"T": 16384, "V": 128256, "C": 4096}, {"T": 64, "V": 128256, "C": 4096}, {"T": 65536, "V": 50257, "C": 768}),
+    space=embedding_space, default_config=row_default,
+    flops=lambda s: 0,                                        # it only moves
+    bytes=lambda s, dtype: 2 * BYTES[dtype] * s["T"] * s["C"] + INDEX_BYTES * s["T"],
+    kernel_module="tuner.tuning.kernels.tokens", kernel_names=("embedding",),
+    tolerance={"bf16": 1e-6, "fp16": 1e-6, "fp32": 1e-6}, unit="B/s", library="PyTorch",
+)
+
+ROTARY = Operator(
+    name="rotary", title="Rotary position embedding",
+    dims=(_TOKENS, Dim("H", "heads", high=1024), Dim("D", "head size", exact=True, only=(32, 64, 128, 256))),
+    dtypes=("bf16", "fp16"),
+    presets=({"T": 8192, "H": 32, "D": 128}, {"T": 16384, "H": 40, "D": 128}, {"T": 64, "H": 64, "D": 128}),
+    space=rotary_space, default_config=rotary_default, starts=rotary_starts,
+    flops=lambda s: 3 * s["T"] * s["H"] * s["D"],             # two products and a sum for each value
+    bytes=lambda s, dtype: BYTES[dtype] * s["T"] * s["D"] * (2 * s["H"] + 1) + INDEX_BYTES * s["T"],
+    kernel_module="tuner.tuning.kernels.tokens", kernel_names=("rotary", "rotary_embedding_kernel", "_triton_rope"),
+    tolerance={"bf16": 1e-2, "fp16": 2e-3}, unit="B/s", library="PyTorch",
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.tuning.measure.runner import Runner
-from tuner.tuning.measure.standings import Entry, finalist_order, standings
+from tuner.tuning.measure.statistics import Entry, finalist_order, standings
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Config, Measured, Outcome, Reason, Rejected, Trial, config_key
 

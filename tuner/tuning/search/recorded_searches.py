@@ -1,22 +1,62 @@
-"""Searches that come with Ridgepoint: what was measured at other shapes of its own operators, for a host that has no jobs yet.
+"""What is known before a search: searches that come with Ridgepoint for a host that has no jobs, and a landscape's own.
 
 searches.json.xz beside this: {"gpu", "compute_capability", "sms", "toolkit", "date", "operators": {name: [{"shape", "dtype",
 "names", "rows": [[value of each name, …, median µs or null where it was rejected]]}]}}. It is made of docs/operators-ratios.json.xz
 by `python -m tests.tuner.search.make_searches`; how it was measured stands in docs/operators.md.
+
+Of a recorded landscape: default, device, other recorded shapes.
 """
 
 from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tuner.tuning.operators import find, limits
+from tuner.tuning.measure.landscape import Landscape
+from tuner.tuning.operators import Limits, find, limits
 from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge
 from tuner.tuning.trial import Measured, Outcome, Reason, Rejected, Trial
+
+
+def recorded_knowledge(landscape: Landscape, shape_index: int, history: Sequence[tuple[Landscape, int]] = ()) -> PriorKnowledge:
+    """Return the prior knowledge of a recorded shape; nothing comes from its own outcomes."""
+    one, gpu, dtype = landscape.at(shape_index), _gpu_limits(landscape), _dtype(landscape)
+    operator, default = find(landscape.operator), None
+    if operator is not None and gpu is not None and not operator.problems(one.shape, dtype):
+        default = operator.default_in(landscape.space(shape_index), one.shape, dtype, gpu)
+    return PriorKnowledge(landscape.operator, dict(one.shape), dtype, gpu, _toolkit(landscape), one.flops or 0, one.bytes or 0,
+                          default, tuple(recorded_search(other, index) for other, index in history),
+                          operator.fills_sm if operator else {})
+
+
+def recorded_search(landscape: Landscape, shape_index: int) -> PastSearch:
+    """Return every recorded trial of a shape, losers included."""
+    one = landscape.at(shape_index)
+    trials = [Trial(number, config, outcome) for number, (config, outcome) in enumerate(one.outcomes.values())]
+    return PastSearch(landscape.operator, dict(one.shape), _dtype(landscape), _gpu_limits(landscape), _toolkit(landscape), trials,
+                      one.flops or 0, one.bytes or 0)
+
+
+def _gpu_limits(landscape: Landscape) -> Limits | None:
+    if not landscape.gpu:
+        return None
+    sms = landscape.environment.get("sms")
+    return limits(landscape.gpu, landscape.compute_capability, sms if isinstance(sms, int) else None)
+
+
+def _dtype(landscape: Landscape) -> str:
+    operator = find(landscape.operator)
+    return landscape.dtype or (operator.dtypes[0] if operator else "")
+
+
+def _toolkit(landscape: Landscape) -> str:
+    names = (("cuda", "CUDA"), ("triton", "Triton"))
+    return ", ".join(f"{name} {landscape.environment[key]}" for key, name in names if landscape.environment.get(key))
+
 
 FILE = Path(__file__).with_name("searches.json.xz")
 

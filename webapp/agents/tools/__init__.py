@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from webapp.agents.tools import candidates, captures, checks, comparisons, configs, jobs, kernels, problems, profiles, search
+from webapp.agents.tools import candidates, checks, jobs, kernels, problems, profiles, search
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ TOOLS = (
     AgentTool(kernels.get_kernel, "Show a kernel with its evidence"),
     AgentTool(kernels.get_source, "Show a kernel's hot lines"),
     AgentTool(profiles.get_step, "What a step needs"),
-    AgentTool(comparisons.compare_profiles, "Compare two profiles"),
+    AgentTool(profiles.compare_profiles, "Compare two profiles"),
     AgentTool(problems.list_operators, "List operators"),
     AgentTool(problems.get_operator, "Show an operator's search space"),
     AgentTool(problems.get_problem, "Show a kernel problem"),
     AgentTool(jobs.list_jobs, "List tune jobs"),
     AgentTool(jobs.get_job, "Show a tune job"),
-    AgentTool(configs.get_served_config, "Show the served configuration"),
-    AgentTool(configs.list_regressions, "List regressions"),
-    AgentTool(captures.list_capture_targets, "List what may be captured"),
-    AgentTool(captures.get_capture, "Show a capture"),
+    AgentTool(problems.get_served_config, "Show the served configuration"),
+    AgentTool(problems.list_regressions, "List regressions"),
+    AgentTool(profiles.list_capture_targets, "List what may be captured"),
+    AgentTool(profiles.get_capture, "Show a capture"),
     AgentTool(checks.get_kernel_check, "Show a check of a kernel file"),
     AgentTool(candidates.get_kernel_source, "Show an operator's source"),
     AgentTool(candidates.list_candidates, "List candidates"),
@@ -57,6 +57,6 @@ TOOLS = (
     AgentTool(checks.tune_kernel, "Tune a checked kernel", writes=True),
     AgentTool(candidates.submit_candidate, "Submit a candidate kernel", writes=True),
     AgentTool(candidates.cancel_candidate, "Cancel a candidate", writes=True, destroys=True),
-    AgentTool(captures.start_capture, "Start a capture", writes=True),
-    AgentTool(captures.stop_capture, "Stop a capture", writes=True, destroys=True),
+    AgentTool(profiles.start_capture, "Start a capture", writes=True),
+    AgentTool(profiles.stop_capture, "Stop a capture", writes=True, destroys=True),
 )

@@ -1,13 +1,15 @@
-"""Operators, and one operator at one shape, type and GPU."""
+"""Operators, one operator at one shape, type and GPU, what launches are served, and what got slower.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from tuner.gate.builds.selectors import RegressionJson
 from webapp.agents import caller
-from webapp.agents.tools.arguments import Dtype, Gpu, Operator, Shape, cut, pick
+from webapp.agents.tools.arguments import Dtype, Gpu, Limit, Offset, Operator, Shape, Words, cut, fields_of, pick, top
 
 AnyGpu = Annotated[str, Field(max_length=120, description="GPU model as its driver names it; empty: none in particular")]
 
@@ -39,3 +41,31 @@ async def get_problem(operator: Operator, shape: Shape, gpu: Gpu, dtype: Dtype =
 def operator_path(operator: str) -> str:
     """Return the name as a part of an address: a name with anything but letters, digits, _ and - is none."""
     return operator if all(mark.isalnum() or mark in "_-:." for mark in operator) and operator.isascii() else "-"
+
+
+REGRESSION = fields_of(
+    RegressionJson, "id", "suite", "family", "kernels", "build", "good", "state", "kind", "found_by", "why", "ratio", "ci",
+    "environment", "note", "created")
+
+
+async def get_served_config(
+        operator: Operator, shape: Shape, gpu: Gpu, dtype: Dtype = "",
+        toolkit: Annotated[str, Field(max_length=120, description='for example "cuda 13.0, triton 3.6.0"; empty: any')] = "",
+        recorded: Annotated[bool, Field(description="serve recordings too")] = False, limit: Limit = 10) -> dict[str, Any]:
+    """Show the configuration that a launch of an operator at a shape gets now on a GPU, which rule serves it and why, and the
+    entries that were considered. expected_loss is what it may cost beside one measured for the shape (0.05: 5 %), null: unknown."""
+    found = await caller.get("/api/configs/best/", shape, operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1,
+                             recorded=int(recorded))
+    return {**{name: cut(value) for name, value in found.items() if name != "considered"},
+            "considered": cut(found.get("considered", [])[:limit])}
+
+
+async def list_regressions(
+        state: Annotated[Literal["", "watched", "open", "acknowledged", "intended", "fixed", "environment"], Field(
+            description="watched: open and acknowledged; empty: all")] = "watched",
+        suite: Annotated[str, Field(max_length=60, description="name of a suite; empty: all")] = "",
+        q: Words = "", limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
+    """List kernels that got slower between builds, those without an answer first. ratio is new time ÷ old time, ci its interval of
+    confidence, null where one run alone tells; good is the last build without it."""
+    found = await caller.get("/api/regressions/", state=state, suite=suite, q=q, offset=offset)
+    return {"total": found["count"], "regressions": top(found["results"], limit, *REGRESSION)}

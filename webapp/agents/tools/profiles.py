@@ -1,4 +1,5 @@
-"""Profiles: what was recorded."""
+"""Profiles: what was recorded, two side by side, and captures, which are programs run under a profiler on a worker.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from profiles.analysis.compare.operations import Work
+from profiles.capture.selectors import CaptureJson
+from profiles.compare.answers import ComparedKernelJson, OperationJson, StepChangeJson, StepPartJson
 from webapp.agents import caller
-from webapp.agents.tools.arguments import Limit, Offset, Profile, Words, pick, top
+from webapp.agents.tools.arguments import MOST_ID, Capture, Limit, Offset, Profile, Words, cut, fields_of, pick, top
 
 FIELDS = ("id", "name", "status", "kind", "format", "gpu", "build", "model", "tags", "recorded", "created", "steps", "launches",
           "wall_ns", "gpu_time_ns", "busy_pct", "needed_pct",
@@ -55,3 +59,91 @@ async def get_step(profile: Profile, limit: Limit = 10) -> dict[str, Any]:
         "avoidable": top(numbers.get("kinds", []), limit, *KIND), "slow_kernels": top(numbers.get("slow", []), limit, *SLOW),
         "ranges": top(sorted(numbers.get("ranges", []), key=lambda row: -row["takes_ns"]), limit, *PLACE),
         "layer_parts": top(numbers.get("layer_parts", []), limit, *PART)}
+
+
+STEP = fields_of(
+    StepChangeJson, "answer", "old_ns", "new_ns", "delta_ns", "change_pct", "old_range_ns", "new_range_ns", "old_steps",
+    "new_steps", "old_tail_ns", "new_tail_ns", "parts", "foretold", "foretold_least_ns", "foretold_most_ns", "outcome")
+CAUSE = fields_of(StepPartJson, "name", "title", "old_ns", "new_ns", "delta_ns")
+OPERATION = fields_of(OperationJson, "kind", "what", "verdict", "says", "old", "new", "delta_ns", "change_pct")
+KERNEL = fields_of(
+    ComparedKernelJson, "kernel", "verdict", "says", "old_total_ns", "new_total_ns", "old_launches", "new_launches",
+    "change_pct")
+_SIDE = fields_of(Work, "launches", "ns", "flop", "bytes")
+Id = Annotated[int, Field(ge=1, le=MOST_ID)]
+
+
+async def compare_profiles(
+        old: Annotated[Id, Field(description="id of the profile before the change, as list_profiles gives it")],
+        new: Annotated[Id, Field(description="id of the profile after it")],
+        per: Annotated[Literal["", "total", "step", "run"], Field(
+            description="divide the times of operations and kernels; empty: by steps where their numbers differ")] = "",
+        limit: Limit = 10) -> dict[str, Any]:
+    """Compare two profiles: the step first, then causes, then operations matched by what they compute, then kernels.
+
+    step is null where a side marks no steps or is not analysed yet; parts of it add up to old_ns and new_ns, and the part
+    "needed" is the least time of the work. foretold lists the kinds of avoidable work that went or came with the ns that their
+    removal was to win, outcome says whether the step shrank by as much. causes and operations are largest change first; a
+    kernel that a launch gives another amount of work is "other_work", not slower.
+    """
+    found = await caller.get("/api/compare/", a=old, b=new, per=per)
+    step = found["step"]
+    return {
+        "old": pick(found["a"], "label", "build", "gpus", "steps"), "new": pick(found["b"], "label", "build", "gpus", "steps"),
+        "answer": found["answer"],
+        **pick(found, "comparable", "notes", "per", "old_total_ns", "new_total_ns", "delta_ns", "kernel_verdicts"),
+        "step": step and pick(step, *STEP), "causes": top(step["causes"], limit, *CAUSE) if step else [],
+        "operations": [{**pick(row, *OPERATION), **{side: row[side] and pick(row[side], *_SIDE) for side in ("old", "new")}}
+                       for row in found["operations"][:limit]],
+        "kernels": top(found["kernels"], limit, *KERNEL)}
+
+
+LINE = fields_of(
+    CaptureJson, "id", "target_name", "tool", "options", "command", "build", "model", "status", "error", "profile", "worker",
+    "created", "started", "finished", "stopping")
+LOG_CHARS = 4000
+DEFAULT_LIMIT_S = 120
+
+
+async def list_capture_targets() -> dict[str, Any]:
+    """List the programs that may be captured (owners define them), and which capture tools a worker can run now, or why not."""
+    targets = (await caller.get("/api/captures/targets/"))["results"]
+    able = (await caller.get("/api/captures/", limit=1))["ability"]
+    return {"targets": [pick(row, "id", "name", "description", "argv", "enabled") for row in targets[:100]],
+            "tools": {name: pick(each, "able", "why", "gpu") for name, each in able.items()}}
+
+
+async def start_capture(
+        target: Annotated[int, Field(ge=1, description="id of a target, as list_capture_targets gives it")],
+        tool: Annotated[Literal["ncu", "torch", "nsys", "proton", "cutlass"], Field(
+            description="ncu: hardware counters of launches; torch, nsys: a timeline; proton: Triton's; cutlass: its profiler")],
+        options: Annotated[dict[str, Any] | None, Field(
+            max_length=40, description="options of the tool by name, as actions.capture.fields of get_kernel gives them")] = None,
+        time_limit_s: Annotated[int, Field(ge=1, le=86_400, description="seconds after which it is ended")] = DEFAULT_LIMIT_S,
+        build: Annotated[str, Field(max_length=80, description="name of the build that runs; empty: none")] = "",
+        model: Annotated[str, Field(max_length=120, description="name of the model that runs; empty: none")] = "",
+        ) -> dict[str, Any]:
+    """Run a target under a profiler on a GPU worker; the result becomes a profile. Takes one start of the token's day and
+    time_limit_s of its GPU-seconds. Answers at once: ask get_capture. Only targets that an owner defined can run."""
+    given = {**(options or {}), "time_limit_s": time_limit_s}
+    beside = {name: given.pop(name) for name in ("tool", "profile", "build", "model", "baseline") if name in given}
+    asked = {"target": target, "tool": tool, "options": given, "build": build or str(beside.get("build") or ""),
+             "model": model or str(beside.get("model") or "")}
+    if isinstance(beside.get("baseline"), int):
+        asked["baseline"] = beside["baseline"]
+    await caller.spend("start_capture", asked, float(time_limit_s))
+    made = await caller.post("/api/captures/", asked)
+    caller.led_to("capture", made["id"])
+    return {"capture": made["id"], **pick(made, "status", "tool", "command"), "next": f"get_capture with capture {made['id']}"}
+
+
+async def get_capture(capture: Capture) -> dict[str, Any]:
+    """Show a capture: its state, why it failed, the end of its log (4,000 characters), and the profile that it became."""
+    found = await caller.get(f"/api/captures/{capture}/")
+    return {**pick(found, *LINE), "profile_status": found["profile_status"], "log": (found["log"] or "")[-LOG_CHARS:],
+            "files": [cut(each) for each in found["files"][:50]]}
+
+
+async def stop_capture(capture: Capture) -> dict[str, Any]:
+    """Stop a queued or running capture. A tool that can finish its report does so first (stopping); a second stop ends it."""
+    return pick(await caller.post(f"/api/captures/{capture}/stop/"), "id", "status", "stopping")

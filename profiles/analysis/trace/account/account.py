@@ -24,7 +24,7 @@ from profiles.analysis.trace.account.host import Host, pageable_rows
 from profiles.analysis.trace.account.ranks import KERNEL_CAUSES, RankWait, rank_waits
 from profiles.analysis.trace.launching.calls import short_kernels
 from profiles.analysis.trace.launching.order import order_of
-from profiles.analysis.trace.time.kinds import SMALL_NS
+from profiles.analysis.trace.time.classes import SMALL_NS
 from profiles.analysis.trace.time.steps import WARM_UP, Steps, StepVerdict, judge_steps, steps_of
 from profiles.analysis.trace.time.tiling import DeviceWork, devices
 from profiles.ingest.trace import Category

@@ -13,9 +13,8 @@ from profiles.analysis.trace.account.causes import CAUSES
 from profiles.analysis.trace.account.host import GENERIC, LATENCY_NS, Host, pageable_rows
 from profiles.analysis.trace.launching.order import NEVER, Order
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores, type_of
-from profiles.analysis.trace.time.classes import kernels_of
+from profiles.analysis.trace.time.classes import COMPUTE, MEMORY, REGIMES, SMALL_NS, UNKNOWN, kernels_of, kind_of
 from profiles.analysis.trace.time.idle import busiest
-from profiles.analysis.trace.time.kinds import COMPUTE, MEMORY, REGIMES, SMALL_NS, UNKNOWN, kind_of
 from profiles.analysis.trace.time.tiling import DeviceWork, Tiling, in_turn, tiling
 from profiles.ingest.arrays import Ints, Rows, sums_by
 from profiles.ingest.trace import Category

@@ -9,7 +9,7 @@ from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.trace.account.account import Account, account_of, rank_number
 from profiles.analysis.trace.account.causes import CAUSES, Group, Row
 from profiles.analysis.trace.account.words import group_text, lead_text
-from profiles.analysis.trace.time.sentences import no_work_text
+from profiles.analysis.trace.time.facts import no_work_text
 from profiles.ingest.trace import CellRows, SummaryTable, summary_columns
 
 VERSION = 10                        # of what the topic's document holds

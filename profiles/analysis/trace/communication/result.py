@@ -13,9 +13,8 @@ from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import capital, pct_text, plural, si_text, time_text
 from profiles.analysis.trace.account.account import account_of
 from profiles.analysis.trace.account.words import wait_text
-from profiles.analysis.trace.communication.advice import LIMITS, advice
 from profiles.analysis.trace.communication.collectives import Collectives, collectives_of
-from profiles.analysis.trace.communication.facts import CommunicationFacts, RankRow, sizes_of
+from profiles.analysis.trace.communication.facts import LIMITS, CommunicationFacts, RankRow, advice, sizes_of
 from profiles.analysis.trace.communication.meetings import meetings_of, wait_ns_of, without_start
 from profiles.analysis.trace.communication.stragglers import CAUSES, LateRank, late_ranks, sums_by_pair, waits_of
 from profiles.analysis.trace.time.tiling import DeviceWork, devices

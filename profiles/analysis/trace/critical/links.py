@@ -27,7 +27,7 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.communication.collectives import collectives_of
 from profiles.analysis.trace.communication.meetings import meetings_of
 from profiles.analysis.trace.critical.waits import cpu_waits, stream_waits, syncs
-from profiles.analysis.trace.launching.graphs import in_graph
+from profiles.analysis.trace.launching.calls import in_graph
 from profiles.analysis.trace.launching.order import NEVER, Order, order_of
 from profiles.ingest.arrays import Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import Category

@@ -11,9 +11,9 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, once_a_frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, plural, time_text
-from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.critical.links import Links
 from profiles.analysis.trace.critical.walk import BEFORE, CPU, KINDS, Path, Shares, ends, walk
+from profiles.analysis.trace.launching.calls import why_no_calls
 from profiles.analysis.trace.time.steps import Span, steps_of
 from profiles.analysis.trace.time.tiling import devices
 from profiles.ingest.arrays import stable_order, sums_by

@@ -1,7 +1,11 @@
-"""Calls into the CUDA (HIP) runtime and driver: which take long, and which far longer than usual.
+"""Calls into the CUDA (HIP) runtime and driver, and the graphs that they launch.
 
 An outlier is a call longer than OUTLIER_NS (50 µs, the cut-off of Holistic Trace Analysis for launch calls) and than TIMES
 (10) times the median of its own name. Calls that wait for the GPU on purpose (synchronisations, blocking copies) are none.
+
+A graph launch is one runtime call that owns several pieces of GPU work (same correlation id). Launches of the same names in
+the same order are replays of one graph; a node is a place in that order. Node numbers of the file (`graph node id` of
+Kineto, `graphNodeId` of Nsight Systems) are shown where it has them.
 """
 
 from __future__ import annotations
@@ -10,14 +14,108 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame, once_a_frame
-from profiles.analysis.trace.launching.graphs import in_graph
+from profiles.analysis.core.sentences import plural
 from profiles.analysis.trace.launching.order import Groups, Order, group_values
-from profiles.ingest.arrays import Bools, Ints, Rows, stable_order
+from profiles.ingest.arrays import Bools, Int32, Ints, Rows, stable_order
 from profiles.ingest.naming.bands import BANDS
 from profiles.ingest.trace import Category
+from profiles.ingest.windows import MISSING
+
+LAUNCH = re.compile(r"GraphLaunch")
+MOST_GRAPHS, MOST_NODES = 40, 600
+_NODE_ID = ("graph node id", "graph node", "original graph node")
+
+
+def in_graph(order: Order) -> Bools:
+    """Return, for each piece of GPU work, whether a graph launch owns it."""
+    frame, known = order.frame, np.flatnonzero(order.has_call)
+    codes = frame["name"][order.call[known]]
+    graph = [code for code in np.unique(codes).tolist() if code >= 0 and LAUNCH.search(frame.names[code])]
+    mask = np.zeros(order.rows.size, np.bool_)
+    mask[known[np.isin(codes, graph)]] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class Node:
+    """One place in a graph: what ran for it in all replays."""
+
+    name: int                           # code of its name
+    node_id: str                        # as the file numbers it, "" where it does not
+    count: int
+    total_ns: int
+    example: int                        # row of the frame
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Replays of one graph."""
+
+    label: str                          # "A", "B", …, the most time first
+    nodes: list[Node]
+    node_count: int
+    replays: int
+    wall_ns: int                        # from first start to last end, summed over replays
+    busy_ns: int                        # of that: some node ran
+    work_ns: int                        # summed durations: more than busy where branches run side by side
+    call_ns: int                        # time of the launch calls
+    example: int                        # row of the first launch call
+
+
+def graphs(order: Order) -> list[Graph]:
+    """Return the graphs that were launched, most time first."""
+    rows = np.flatnonzero(in_graph(order))
+    if not rows.size:
+        return []
+    rows = rows[stable_order(order.call[rows])]
+    calls, first, count = np.unique(order.call[rows], return_index=True, return_counts=True)
+    # nodes of parallel branches start in changing order: which names ran, and how often, tells the graph
+    signature = np.stack((np.add.reduceat(_mix_codes(order.name[rows]), first).view(np.int64), count))
+    _, which = np.unique(signature, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    of_row = np.repeat(which, count)
+    wall = np.maximum.reduceat(order.end_ns[rows], first) - np.minimum.reduceat(order.start_ns[rows], first)
+    walls = np.bincount(which, weights=wall)
+    return [_graph(order, _label(number), rows[of_row == each], calls[which == each], int(wall[which == each].sum()))
+            for number, each in enumerate(stable_order(-walls)[:MOST_GRAPHS].tolist())]
+
+
+def _mix_codes(codes: Int32) -> npt.NDArray[np.uint64]:
+    """A 64-bit mix of each code (splitmix64): sums of them tell multisets of names apart."""
+    with np.errstate(over="ignore"):
+        x = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed: npt.NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+        return mixed
+
+
+def _label(number: int) -> str:
+    return chr(65 + number) if number < 26 else f"{chr(64 + number // 26)}{chr(65 + number % 26)}"
+
+
+def _graph(order: Order, label: str, rows: Ints, calls: Ints, wall_ns: int) -> Graph:
+    """`rows`: positions of all work of all replays; `calls`: rows of the launch calls."""
+    replays = calls.size
+    # replays as a table, a row each: nodes by name, then by start; the n-th launch of a name is one node in all of them
+    table = rows[np.lexsort((order.start_ns[rows], order.name[rows], order.call[rows]))].reshape(replays, -1)
+    sums = order.dur_ns[table].sum(0)
+    place = stable_order(order.start_ns[table[0]])[:MOST_NODES]
+    nodes = [Node(int(order.name[table[0, at]]), _node_id(order, int(table[0, at])), replays, int(sums[at]),
+                  int(order.rows[table[0, at]])) for at in place.tolist()]
+    busy = intervals.union(order.start_ns[rows], order.end_ns[rows]).length_ns
+    return Graph(label, nodes, table.shape[1], replays, wall_ns, busy, int(sums.sum()),
+                 int(order.frame["dur_ns"][calls].sum()), int(calls[0]))
+
+
+def _node_id(order: Order, position: int) -> str:
+    said = order.frame.arguments(int(order.rows[position]))
+    return next((str(said[key])[:40] for key in _NODE_ID if key in said), "")
+
 
 OUTLIER_NS = 50_000
 TIMES = 10
@@ -118,3 +216,29 @@ def kept_gap_ns(order: Order) -> float | None:
     queued = order.is_kernel & order.has_call & (order.queued_ns > 0)
     gaps = (order.start_ns - order.free_ns)[queued]
     return float(np.median(gaps)) if gaps.size >= ENOUGH else None
+
+
+def why_no_calls(frame: Frame) -> str:
+    """Return a sentence's end and what to do: "it holds no runtime calls with correlation ids. Record …"
+
+    For traces in which no GPU work has a known launch call.
+    """
+    calls = frame.of(Category.RUNTIME)
+    if not calls.size:
+        return ("it holds no runtime calls with correlation ids. Record the CUDA runtime, too (`ProfilerActivity.CPU`, "
+                "`nsys profile -t cuda`).")
+    numbered = int(np.count_nonzero(~_without_id(frame, calls)))
+    if not numbered:
+        return f"it holds {plural(calls.size, 'runtime call')} without correlation ids. Keep their arguments when you cut a trace."
+    beside = plural(numbered, "runtime call")
+    without = int(np.count_nonzero(_without_id(frame, frame.work)))
+    if without:
+        what = "its GPU work" if without == frame.work.size else f"{plural(without, 'piece')} of its GPU work"
+        return f"{what} without a correlation id (0 is none), beside {beside} with one. The profiler wrote no link: record again."
+    return f"no correlation id of its GPU work is among those of {beside}. Record the launches and the GPU in one session."
+
+
+def _without_id(frame: Frame, rows: Rows) -> Bools:
+    ids = frame["correlation"][rows]
+    missing: Bools = (ids == MISSING) | (ids == 0)
+    return missing

@@ -8,8 +8,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import cut_to_fit
 from profiles.analysis.core.sentences import pct_of, share_pct
-from profiles.analysis.trace.launching.calls import Calls, ShortKernels
-from profiles.analysis.trace.launching.graphs import Graph
+from profiles.analysis.trace.launching.calls import Calls, Graph, ShortKernels
 from profiles.analysis.trace.launching.order import FULL, LIMIT, Order, Queue, group_values
 from profiles.analysis.trace.launching.overlap import Copies, Run
 from profiles.ingest.arrays import Bools, Ints, stable_order, sums_by

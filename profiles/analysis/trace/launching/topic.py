@@ -11,10 +11,18 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Finding, Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_of, pct_text, plural, time_text
-from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.launching import tables
-from profiles.analysis.trace.launching.calls import GAP_NS, SHORT_NS, Calls, ShortKernels, runtime_calls, short_kernels
-from profiles.analysis.trace.launching.graphs import graphs, in_graph
+from profiles.analysis.trace.launching.calls import (
+    GAP_NS,
+    SHORT_NS,
+    Calls,
+    ShortKernels,
+    graphs,
+    in_graph,
+    runtime_calls,
+    short_kernels,
+    why_no_calls,
+)
 from profiles.analysis.trace.launching.order import DRAWN, FULL, LIMIT, Order, Queue, group_values, order_of, queue_points, queues
 from profiles.analysis.trace.launching.overlap import Copies, Run, copies, serial_runs
 from profiles.analysis.trace.plausibility.launches import count_launch_calls

@@ -13,7 +13,7 @@ import numpy as np
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.trace.communication.collectives import bus_factor, collectives_of
-from profiles.analysis.trace.layer.arguments import type_text
+from profiles.analysis.trace.layer.work import type_text
 from profiles.ingest.arrays import stable_order
 from profiles.ingest.windows import MISSING
 

@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.identity import identity
-from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.optimizers import add_parameter_sizes
 from profiles.analysis.trace.layer.rules import is_known, work_of_call
-from profiles.analysis.trace.layer.work import PRODUCTS, Work
+from profiles.analysis.trace.layer.work import PRODUCTS, Call, Work
 from profiles.analysis.trace.operators.matmuls import BYTES
 from profiles.analysis.trace.operators.tensor_cores import on_tensor_cores
 from profiles.base.refused import Refused

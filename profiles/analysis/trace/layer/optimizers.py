@@ -16,8 +16,7 @@ from math import gcd, prod
 import numpy as np
 
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.trace.layer.arguments import Call
-from profiles.analysis.trace.layer.work import Work
+from profiles.analysis.trace.layer.work import Call, Work
 from profiles.ingest.arrays import Ints
 from profiles.ingest.trace import Category
 

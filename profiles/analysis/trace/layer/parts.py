@@ -14,8 +14,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from profiles.analysis.trace.layer.calls import Calls, Token
-from profiles.analysis.trace.layer.ranges import ATTENTION, DOWN, FEED_FORWARD, GATE_UP, KV, OUTPUT, QKV, RESIDUAL, SEPARATE, UP, Q
+from profiles.analysis.trace.layer.calls import (
+    ATTENTION,
+    DOWN,
+    FEED_FORWARD,
+    GATE_UP,
+    KV,
+    OUTPUT,
+    QKV,
+    RESIDUAL,
+    SEPARATE,
+    UP,
+    Calls,
+    Q,
+    Token,
+)
 from profiles.ingest.arrays import Ints
 
 # ---- norms and rotary embeddings written in PyTorch's elementwise operators ----

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable
 from math import prod
 
-from profiles.analysis.trace.layer.arguments import Call, Tensor, broadcast, times_text
-from profiles.analysis.trace.layer.work import Work, sum_bytes
+from profiles.analysis.trace.layer.work import Call, Tensor, Work, broadcast, sum_bytes, times_text
 from profiles.analysis.trace.operators.matmuls import BYTES
 
 # Kernels that Inductor made (Triton): what their recorded arguments say of bytes; operations stay unknown.

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from profiles.analysis.trace.layer.arguments import Call, Tensor, times_text
-from profiles.analysis.trace.layer.work import Work, sum_bytes
+from profiles.analysis.trace.layer.work import Call, Tensor, Work, sum_bytes, times_text
 
 LAYER_NORM, RMS_NORM, ADD_RMS_NORM, BATCH_NORM, SOFTMAX = 8, 4, 5, 8, 5
 _FP32_BYTES = 4

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from profiles.analysis.trace.layer import attention, optimizers, pointwise, products, rowwise
-from profiles.analysis.trace.layer.arguments import Call
-from profiles.analysis.trace.layer.work import Work
+from profiles.analysis.trace.layer import optimizers, pointwise, products, rowwise
+from profiles.analysis.trace.layer.work import Call, Work
 
 Rule = Callable[[Call], Work | None]
 _LAYER, _RMS, _ADD_RMS = rowwise.LAYER_NORM, rowwise.RMS_NORM, rowwise.ADD_RMS_NORM
@@ -58,11 +57,11 @@ ATEN: dict[str, Rule] = {
     "index_copy": pointwise.scatter(3, 0),
     **_each(pointwise.concatenation, "cat", "stack", "_cat"),
 }
-ATEN |= dict.fromkeys(attention.FORMS, attention.attention)
+ATEN |= dict.fromkeys(products.FORMS, products.attention)
 ANY: dict[str, Rule] = {
-    **_each(attention.attention, "_flash_attn_forward", "_flash_attn_varlen_forward", "_flash_attn_backward",
+    **_each(products.attention, "_flash_attn_forward", "_flash_attn_varlen_forward", "_flash_attn_backward",
             "_flash_attn_varlen_backward"),
-    **_each(attention.cached_attention, "unified_attention", "unified_attention_with_output", "unified_mla_attention",
+    **_each(products.cached_attention, "unified_attention", "unified_attention_with_output", "unified_mla_attention",
             "unified_mla_attention_with_output", "unified_attention_with_output_"),
     "rms_norm": rowwise.norm(_RMS, 1, weights=(2,)),                                  # vLLM: (out, input, weight, epsilon)
     **_each(rowwise.norm(_RMS, 1, weights=(2,)), "rmsnorm", "gemma_rmsnorm"),         # SGLang, FlashInfer: the same order

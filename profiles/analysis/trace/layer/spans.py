@@ -9,11 +9,22 @@ import numpy as np
 
 from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.trace.layer.calls import Calls, Token
+from profiles.analysis.trace.layer.calls import (
+    ATTENTION,
+    BLOCKS,
+    DOWN,
+    FEED_FORWARD,
+    KV,
+    OUTPUT,
+    PRODUCT_PARTS,
+    QKV,
+    RESIDUAL,
+    SEPARATE,
+    Calls,
+    Token,
+)
+from profiles.analysis.trace.layer.calls import Q as QUERY
 from profiles.analysis.trace.layer.parts import MOST_CALLS, SCORES, WEIGHTS, Parts
-from profiles.analysis.trace.layer.ranges import ATTENTION, BLOCKS, DOWN, FEED_FORWARD, KV, OUTPUT, QKV, RESIDUAL, SEPARATE
-from profiles.analysis.trace.layer.ranges import PRODUCTS as PRODUCT_PARTS
-from profiles.analysis.trace.layer.ranges import Q as QUERY
 from profiles.analysis.trace.layer.work import PRODUCTS
 from profiles.ingest.arrays import Ints
 

@@ -10,14 +10,12 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result, cut_to_fit
 from profiles.analysis.core.sentences import pct_text, si_text, time_text
-from profiles.analysis.trace.layer.calls import calls_of
+from profiles.analysis.trace.layer.calls import GATE_UP, KV, SEPARATE, calls_of
 from profiles.analysis.trace.layer.ceilings import Ceilings, Judged, ceilings_of
 from profiles.analysis.trace.layer.collectives import CollectiveWork, collective_work
-from profiles.analysis.trace.layer.folded import Row, rows_of
 from profiles.analysis.trace.layer.launches import launch_work, typed_works
 from profiles.analysis.trace.layer.parts import Parts, parts_of
-from profiles.analysis.trace.layer.ranges import GATE_UP, KV, SEPARATE
-from profiles.analysis.trace.layer.records import KernelWork, records_of
+from profiles.analysis.trace.layer.records import KernelWork, Row, records_of, rows_of
 from profiles.analysis.trace.layer.spans import GAPS, Gaps, complete_parts, gaps_within, layer_spans, others_ns
 from profiles.analysis.trace.operators.matmuls import BYTES
 from profiles.ingest.naming.bands import BANDS

@@ -1,12 +1,145 @@
-"""What a call has to do at least: operations and bytes, of which kind, in which type."""
+"""What a call has to do at least: operations and bytes, of which kind, in which type.
+
+An operator's call as torch.profiler records it (`record_shapes=True`): tensors, their types and layout, and its settings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
 
-from profiles.analysis.trace.layer.arguments import Tensor
-from profiles.analysis.trace.operators.matmuls import MOST
+from profiles.analysis.core.tunable import as_list
+from profiles.analysis.trace.operators.matmuls import BYTES, DIMENSIONS, MOST, type_named
+from profiles.base.words import dims_text
+
+Shape = tuple[int, ...]
+MOST_TENSORS = 20_000               # of one call: optimizers pass thousands
+NOT_TENSORS = frozenset(("", "Scalar", "ScalarList", "GenericList", "TensorList", "None", "Tuple"))
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One input. `numel` counts elements that lie apart in memory: a dimension of stride 0 (expanded) counts once."""
+
+    shape: Shape
+    dtype: str                      # "fp16", …; "" where the file does not say
+    numel: int
+
+    @property
+    def size(self) -> int | None:
+        """Return the bytes of one element."""
+        return BYTES.get(self.dtype)
+
+    @property
+    def bytes(self) -> int | None:
+        return None if self.size is None else self.numel * self.size
+
+    @property
+    def elements(self) -> int:
+        """Return the elements by its shape, expanded ones each time."""
+        return prod(self.shape)
+
+
+class Call:
+    """A call with its arguments by position; what the file does not say, or says in nonsense, is None or empty."""
+
+    def __init__(self, name: str, arguments: Mapping[str, Any]) -> None:
+        self.name = name
+        self.namespace, _, op = name.rpartition("::")
+        self.op = op
+        self.dims, self.types = as_list(arguments.get("Input Dims")), as_list(arguments.get("Input type"))
+        self.strides = as_list(arguments.get("Input Strides"))
+        self.concrete = as_list(arguments.get("Concrete Inputs"))
+
+    @property
+    def is_inplace(self) -> bool:
+        """Return whether the call writes into its first argument, as a name with "_" at its end says."""
+        return self.op.endswith("_") and not self.op.endswith("__")
+
+    @property
+    def base(self) -> str:
+        """Return the name without namespace and the "_" of in-place forms."""
+        return self.op.rstrip("_") if self.is_inplace else self.op
+
+    @property
+    def has_shapes(self) -> bool:
+        """Return whether any argument is a tensor, or a list of them, with sizes."""
+        return any(isinstance(each, list) and each for each in self.dims)
+
+    def type(self, at: int) -> str:
+        name = self.types[at] if at < len(self.types) else ""
+        return name if isinstance(name, str) else ""
+
+    def tensor(self, at: int) -> Tensor | None:
+        """Return the tensor at one position; None where another thing, or nothing, stands there."""
+        if at >= len(self.dims) or self.type(at) in NOT_TENSORS:
+            return None
+        return _tensor(self.dims[at], self.type(at), self.strides[at] if at < len(self.strides) else None)
+
+    def tensor_list(self, at: int) -> list[Tensor]:
+        """Return the tensors of a list at one position; the file names one type for all, or none ("TensorList")."""
+        sizes = self.dims[at] if at < len(self.dims) else None
+        if self.type(at) != "TensorList" or not isinstance(sizes, list) or not sizes or len(sizes) > MOST_TENSORS:
+            return []
+        made = [_tensor(each, "", None) for each in sizes]
+        return [each for each in made if each is not None] if all(each is not None for each in made) else []
+
+    def tensors(self) -> list[Tensor]:
+        """Return every tensor among the arguments, lists aside."""
+        return [each for at in range(min(len(self.dims), MOST_TENSORS)) if (each := self.tensor(at)) is not None]
+
+    def text(self, at: int) -> str:
+        value = self.concrete[at] if at < len(self.concrete) else ""
+        return value if isinstance(value, str) else str(value) if isinstance(value, bool | int | float) else ""
+
+    def flag(self, at: int) -> bool | None:
+        """Return a boolean setting, None where it is not recorded."""
+        return {"true": True, "false": False, "1": True, "0": False}.get(self.text(at).lower())
+
+    def whole(self, at: int) -> int | None:
+        text = self.text(at)
+        return int(text) if text.lstrip("-").isdecimal() and len(text) < 16 else None
+
+    def values(self, at: int) -> list[Any]:
+        """Return a list setting: "[0, 1]" -> [0, 1]; "[True, False]" -> [True, False]."""
+        text = self.text(at).replace("True", "true").replace("False", "false")
+        return as_list(text) if text else as_list(self.concrete[at]) if at < len(self.concrete) else []
+
+
+def _tensor(sizes: Any, kind: str, strides: Any) -> Tensor | None:
+    if not isinstance(sizes, list) or len(sizes) > DIMENSIONS:
+        return None
+    if not all(type(size) is int and 0 <= size < 1 << 40 for size in sizes):
+        return None
+    shape = tuple(sizes)
+    apart = prod(size for size, stride in zip(shape, strides, strict=True) if stride != 0) if (
+        isinstance(strides, list) and len(strides) == len(shape)) else prod(shape)
+    return Tensor(shape, type_named(kind), apart) if apart < MOST and prod(shape) < MOST else None
+
+
+def broadcast(*shapes: Shape) -> Shape | None:
+    """Return the shape that operands are broadcast to (PyTorch, "Broadcasting semantics"); None where they do not fit."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    out = []
+    for at in range(1, rank + 1):
+        sizes = {shape[-at] for shape in shapes if len(shape) >= at} - {1}
+        if len(sizes) > 1:
+            return None
+        out.append(sizes.pop() if sizes else 1)
+    return tuple(reversed(out))
+
+
+def times_text(shape: Shape) -> str:
+    """(2048, 4096) -> "2048×4096"."""
+    return dims_text(shape)
+
+
+def type_text(kind: str) -> str:
+    """Return an element type as pages say it: "c10::BFloat16" -> "bf16"; what has no short name stays."""
+    return type_named(kind) or kind.removeprefix("c10::")
+
 
 # Kinds of work. What multiplies matrices may run on tensor cores; all other arithmetic runs on CUDA cores.
 PRODUCTS = ("product", "attention", "convolution")

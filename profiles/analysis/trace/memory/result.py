@@ -13,11 +13,9 @@ from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import capital, pct_of, pct_text, plural, si_text, time_text
 from profiles.analysis.trace.communication.collectives import device_labels
 from profiles.analysis.trace.memory import tables
-from profiles.analysis.trace.memory.categories import CATEGORIES, allocations_of, by_category, of_counter
+from profiles.analysis.trace.memory.categories import CATEGORIES, OPTIMIZER, Phases, allocations_of, by_category, of_counter
 from profiles.analysis.trace.memory.events import Counter, counters_of, device_memories
-from profiles.analysis.trace.memory.peak import copies_of, groups
-from profiles.analysis.trace.memory.phases import OPTIMIZER, Phases
-from profiles.analysis.trace.memory.tables import Device, MemoryFacts, fragmentation_pct
+from profiles.analysis.trace.memory.tables import Device, MemoryFacts, copies_of, fragmentation_pct, groups
 from profiles.ingest.arrays import Rows
 from profiles.ingest.trace import Category, with_rows
 

@@ -1,4 +1,7 @@
-"""Tables of the topic "memory"."""
+"""Tables of the topic "memory".
+
+What is allocated at the peak: by category, by who asked for it, and the largest allocations.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,102 @@ from typing import Any
 
 import numpy as np
 
+from profiles.analysis.core import intervals
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.sentences import share_pct
-from profiles.analysis.trace.memory import peak
-from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS, Allocations
+from profiles.analysis.trace.memory.categories import CATEGORIES, KEYS, NAMES, Allocations, Phases
 from profiles.analysis.trace.memory.events import Counter, DeviceMemory
-from profiles.analysis.trace.memory.peak import Copies, Group, alive_at, before_bytes
-from profiles.analysis.trace.memory.phases import NAMES, Phases
-from profiles.ingest.arrays import stable_order, sums_by
-from profiles.ingest.trace import CellRows, SummaryTable, summary_columns
+from profiles.ingest.arrays import Array, Ints, Rows, stable_order, sums_by
+from profiles.ingest.trace import Category, CellRows, SummaryTable, summary_columns
+from profiles.ingest.windows import MISSING
+
+# Copies and sets by kind: bytes, time, rate. Names as CUPTI and rocprof write them ("Memcpy HtoD (Pageable -> Device)").
+
+MOST_AT_PEAK = 50
+
+
+@dataclass(frozen=True)
+class Copies:
+    """All copies or sets of one name. `bytes` and rate are of those whose size is known."""
+
+    name: str
+    count: int
+    total_ns: int
+    bytes: int | None
+    bytes_s: float | None
+    covered_ns: int              # wall time in which at least one runs on some GPU
+    longest: int                 # row
+
+
+def copies_of(frame: Frame) -> list[Copies]:
+    """Return copies and sets by name, most time first, the rest together."""
+    rows = frame.of(Category.MEMCPY, Category.MEMSET)
+    if not rows.size:
+        return []
+    codes, kind = np.unique(frame["name"][rows], return_inverse=True)
+    order = stable_order(kind)
+    parts = np.split(order, np.flatnonzero(np.diff(kind[order])) + 1)
+    by_time = stable_order(-np.bincount(kind, weights=frame["dur_ns"][rows]))
+    out = [_copies(frame, frame.names[codes[each]], rows[parts[each]]) for each in by_time[:MOST_AT_PEAK].tolist()]
+    if by_time.size > MOST_AT_PEAK:
+        rest = np.concatenate([rows[parts[each]] for each in by_time[MOST_AT_PEAK:].tolist()])
+        out.append(_copies(frame, f"{by_time.size - MOST_AT_PEAK:,} further kinds", rest))
+    return out
+
+
+def _copies(frame: Frame, name: str, mine: Rows) -> Copies:
+    size, dur = frame["bytes"][mine], frame["dur_ns"][mine]
+    known = (size != MISSING) & (size >= 0)
+    moved, spent = int(size[known].sum()), int(dur[known].sum())
+    rate = moved / spent * 1e9 if moved and spent else None
+    return Copies(name, int(mine.size), int(dur.sum()), moved if known.any() else None, rate,
+                  intervals.union(frame["start_ns"][mine], frame.end_ns[mine]).length_ns, int(mine[np.argmax(dur)]))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Allocations of one category, phase and site that are alive at the peak."""
+
+    category: str
+    phase: str
+    site: str
+    bytes: int
+    count: int
+    largest: int                 # allocation
+
+
+def alive_at(held: DeviceMemory, event: int) -> Array:
+    """Return which allocations are there after an event."""
+    return (held.began <= event) & ((held.ended < 0) | (held.ended > event))
+
+
+def groups(held: DeviceMemory, made: Allocations) -> list[Group]:
+    """Largest first. What was there before the recording is not among them."""
+    alive = np.flatnonzero(alive_at(held, held.peak))
+    if not alive.size:
+        return []
+    keys, at = np.unique(np.stack([made.category[alive], made.phase[alive], made.site[alive]]), axis=1, return_inverse=True)
+    at = at.reshape(-1)
+    size = np.bincount(at, weights=held.bytes[alive]).round().astype(np.int64)
+    count = np.bincount(at)
+    by_size = np.lexsort((-held.bytes[alive], at))
+    first = np.searchsorted(at[by_size], np.arange(keys.shape[1]))
+    groups = [Group(KEYS[category], NAMES[phase], made.sites[site], int(size[number]), int(count[number]),
+                   int(alive[by_size[first[number]]]))
+             for number, (category, phase, site) in enumerate(keys.T.tolist())]
+    return sorted(groups, key=lambda group: -group.bytes)
+
+
+def before_bytes(held: DeviceMemory) -> int:
+    """At the peak, of what was allocated before the recording."""
+    return int(held.level[held.peak]) - int(held.bytes[alive_at(held, held.peak)].sum())
+
+
+def largest(held: DeviceMemory, most: int) -> Ints:
+    """Allocations alive at the peak, the largest first."""
+    alive = np.flatnonzero(alive_at(held, held.peak))
+    return alive[stable_order(-held.bytes[alive])[:most]]
+
 
 # What the topic "memory" knows, before anything is said of it.
 
@@ -129,7 +219,7 @@ def peak_table(facts: MemoryFacts) -> SummaryTable:
         if device.made is None or not device.peak_bytes:
             continue
         held, whole = device.held, device.peak_bytes
-        before = peak.before_bytes(held)
+        before = before_bytes(held)
         mine: CellRows = [[
             device.label, CATEGORIES[each.category], _PHASES[each.phase], each.site[:300], each.bytes, 100 * each.bytes / whole,
             each.count, int(ids[held.rows[held.began[each.largest]]])] for each in device.groups[:MOST]]
@@ -154,7 +244,7 @@ def largest_table(facts: MemoryFacts) -> SummaryTable:
         if device.made is None:
             continue
         held = device.held
-        for each in peak.largest(held, LARGEST).tolist():
+        for each in largest(held, LARGEST).tolist():
             began, ended = int(held.time_ns[held.began[each]]), int(held.ended[each])
             freed = int(held.time_ns[ended]) if ended >= 0 else None
             rows.append([device.label, int(held.bytes[each]), CATEGORIES[KEYS[int(device.made.category[each])]],

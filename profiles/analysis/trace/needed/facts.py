@@ -13,11 +13,10 @@ import numpy as np
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.trace.layer.arguments import Call, Shape, Tensor
 from profiles.analysis.trace.layer.calls import BACKWARD
 from profiles.analysis.trace.layer.ceilings import Ceilings, ceilings_of
 from profiles.analysis.trace.layer.launches import LaunchWork, gpu_of_rows, launch_work, precision_of
-from profiles.analysis.trace.layer.work import PRODUCTS, Work
+from profiles.analysis.trace.layer.work import PRODUCTS, Call, Shape, Tensor, Work
 from profiles.base.words import dims_text
 from profiles.ingest.arrays import Bools, Floats, Ints
 from profiles.ingest.trace import Category

@@ -14,7 +14,7 @@ from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.intervals import gpus_of, mean_covered_ns
 from profiles.analysis.core.result import Finding, Result
 from profiles.analysis.core.sentences import capital, pct_text, plural, share_pct, time_text
-from profiles.analysis.core.unlaunched import why_no_calls
+from profiles.analysis.trace.launching.calls import why_no_calls
 from profiles.analysis.trace.operators.convolutions import convolution_findings, convolution_groups, convolution_table
 from profiles.analysis.trace.operators.grouping import (
     ROWS,

@@ -28,7 +28,7 @@ import numpy as np
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.frame import Frame
-from profiles.analysis.trace.launching.graphs import in_graph
+from profiles.analysis.trace.launching.calls import in_graph
 from profiles.analysis.trace.launching.order import order_of
 from profiles.ingest.arrays import Array, Bools, Floats, Ints, Rows, stable_order
 

@@ -9,13 +9,11 @@ import numpy as np
 from profiles.analysis.core.frame import Frame
 from profiles.analysis.core.result import Result
 from profiles.analysis.core.sentences import share_pct
-from profiles.analysis.trace.time import sentences, tiling
-from profiles.analysis.trace.time.activity import innermost, largest_activities
-from profiles.analysis.trace.time.classes import KERNEL_PARTS, PARTS, Verdict, verdict
-from profiles.analysis.trace.time.facts import DeviceTime, StepTime, TimeFacts
-from profiles.analysis.trace.time.idle import CAUSES
-from profiles.analysis.trace.time.kinds import REGIMES, SMALL_NS, kind_of
-from profiles.analysis.trace.time.phases import LABELS
+from profiles.analysis.trace.time import tiling
+from profiles.analysis.trace.time.classes import KERNEL_PARTS, PARTS, REGIMES, SMALL_NS, Verdict, kind_of, verdict
+from profiles.analysis.trace.time.facts import DeviceTime, StepTime, TimeFacts, answer, findings, no_work_text
+from profiles.analysis.trace.time.idle import CAUSES, innermost, largest_activities
+from profiles.analysis.trace.time.ranges import LABELS
 from profiles.analysis.trace.time.steps import COMPILED_PCT, SLOWER
 from profiles.analysis.trace.time.tiling import PARTS as WORK
 from profiles.ingest.arrays import stable_order
@@ -260,5 +258,5 @@ def time_result(frame: Frame) -> Result:
     """Return where the time went per GPU, step, phase and range, and what holds the GPUs back."""
     facts = TimeFacts(frame)
     if not facts.devices:
-        return Result(sentences.no_work_text(frame), applies=False)
-    return Result(sentences.answer(facts), numbers(facts), tables(facts), sentences.findings(facts))
+        return Result(no_work_text(frame), applies=False)
+    return Result(answer(facts), numbers(facts), tables(facts), findings(facts))

@@ -23,7 +23,7 @@ from profiles.analysis.core import intervals
 from profiles.analysis.core.columns import NONE
 from profiles.analysis.core.digest import STEP
 from profiles.analysis.core.frame import ASKED_CHARS, Frame
-from profiles.analysis.trace.time.phases import phase_of
+from profiles.analysis.trace.time.ranges import phase_of
 from profiles.analysis.trace.time.tiling import DeviceWork
 from profiles.ingest.arrays import Ints, Rows, stable_order
 from profiles.ingest.trace import Category

@@ -6,7 +6,7 @@ import pytest
 
 from profiles import ingest
 from profiles.ingest.chrome import gather, generic, kineto
-from profiles.ingest.core import build, pieces, spooled
+from profiles.ingest.core import build, pieces, spool
 from profiles.ingest.trace import Category, Trace, TraceError
 from tests.profiles.ingest.corpus import CORPUS
 
@@ -250,7 +250,7 @@ def test_flows_bind_to_slices(tmp_path):
 def test_flows_bind_across_windows(tmp_path, monkeypatch):
     """The slice around an end began windows ago; the slice after it comes windows later."""
     monkeypatch.setattr(build, "IN_MEMORY_ROWS", 0)
-    monkeypatch.setattr(spooled, "WINDOW_ROWS", 8)
+    monkeypatch.setattr(spool, "WINDOW_ROWS", 8)
     filler = [span(f"s{i}", 10 * i, 5, tid=2) for i in range(100)]
     flow = {"ph": "s", "id": 1, "name": "go", "cat": "go", "pid": 1}
     trace = trace_of(

@@ -13,9 +13,9 @@ import pytest
 
 from profiles.analysis.core.frame import frame_of
 from profiles.analysis.core.shapes import shapes_of
-from profiles.analysis.core.unlaunched import why_no_calls
 from profiles.analysis.trace.breakdown import breakdown, remark
 from profiles.analysis.trace.critical.topic import critical_result
+from profiles.analysis.trace.launching.calls import why_no_calls
 from profiles.analysis.trace.launching.topic import launches_result
 from profiles.analysis.trace.operators.topic import operators_result
 from profiles.ingest import read

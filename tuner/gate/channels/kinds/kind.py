@@ -1,4 +1,4 @@
-"""What a kind of channel is: one module for each, one line in `tuner.gate.channels.kinds.table`."""
+"""What a kind of channel is: one module for each, one line in `tuner.gate.channels.kinds`."""
 
 from __future__ import annotations
 

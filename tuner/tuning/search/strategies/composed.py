@@ -25,7 +25,7 @@ from tuner.tuning.search.strategies.ledger import Ledger, slowness_of
 from tuner.tuning.search.strategies.model import Proposer
 from tuner.tuning.search.strategies.prior import element_bytes, guess_slowness, rule_terms
 from tuner.tuning.search.strategies.prior_knowledge import PastSearch, PriorKnowledge, Shape, size_dims
-from tuner.tuning.search.strategies.sizes import Sizes, model_columns
+from tuner.tuning.search.strategies.roles import Sizes, model_columns
 from tuner.tuning.space import Param, Space
 from tuner.tuning.trial import Config, Trial, config_key
 

@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 from tuner.tuning.search.strategies.ledger import Ledger
 from tuner.tuning.search.strategies.prior import guess_slowness
 from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge
-from tuner.tuning.search.strategies.sizes import Sizes, model_columns
+from tuner.tuning.search.strategies.roles import Sizes, model_columns
 from tuner.tuning.space import Space
 from tuner.tuning.trial import Config, Trial
 

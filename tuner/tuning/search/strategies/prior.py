@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.operators.operator import BYTES
 from tuner.tuning.search.strategies.prior_knowledge import PriorKnowledge, size_dims
-from tuner.tuning.search.strategies.roles import Role, cut_dimension
-from tuner.tuning.search.strategies.sizes import Sizes
+from tuner.tuning.search.strategies.roles import Role, Sizes, cut_dimension
 from tuner.tuning.space import Space
 
 # ---- what an SM holds of a kernel of products at a time ----

@@ -9,8 +9,8 @@ from math import prod
 
 import numpy as np
 
-from profiles.analysis.trace.layer.arguments import Call
 from profiles.analysis.trace.layer.launches import precision_of
+from profiles.analysis.trace.layer.work import Call
 from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, element_bytes, floor_ns, sizes_of, steps_of_names, times
 from profiles.ingest.trace import Category
 

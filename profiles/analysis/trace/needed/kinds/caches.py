@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from profiles.analysis.trace.layer.arguments import Shape
+from profiles.analysis.trace.layer.work import Shape
 from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, times
 
 LEAST_RATIO = 8                     # of what is there to what is added

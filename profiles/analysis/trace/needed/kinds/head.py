@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from profiles.analysis.trace.layer.arguments import Call
+from profiles.analysis.trace.layer.work import Call
 from profiles.analysis.trace.needed.facts import Avoidable, Facts, is_plain_product, sizes_of
 from profiles.ingest.trace import Category
 

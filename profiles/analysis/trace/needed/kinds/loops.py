@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from profiles.analysis.trace.layer.arguments import Call
+from profiles.analysis.trace.layer.work import Call
 from profiles.analysis.trace.needed.facts import Avoidable, Facts, Item, between, element_bytes, sizes_of
 from profiles.ingest.arrays import Bools, Ints
 from profiles.ingest.trace import Category
