@@ -98,6 +98,12 @@ def _check(node: ast.AST, depth: int) -> None:
         for one in node.elts:
             _check(one, depth + 1)
         return
+    if isinstance(node, ast.Dict):              # a struct of C++
+        for key, one in zip(node.keys, node.values, strict=True):
+            if not isinstance(key, ast.Constant) or not isinstance(key.value, str) or not key.value.isidentifier():
+                raise Refused("a struct is given by its fields: {\"rows\": 4096, \"x\": randn(4096, 64)}")
+            _check(one, depth + 1)
+        return
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         _check(node.operand, depth + 1)
         return
@@ -137,6 +143,8 @@ class Evaluation:
         if isinstance(node, ast.List | ast.Tuple):
             values = [self.value(each) for each in node.elts]
             return values if isinstance(node, ast.List) else tuple(values)
+        if isinstance(node, ast.Dict):
+            return {key.value: self.value(each) for key, each in zip(node.keys, node.values, strict=True)}    # type: ignore[union-attr]
         if isinstance(node, ast.UnaryOp):
             return -self._number(node.operand)
         assert isinstance(node, ast.BinOp)

@@ -37,6 +37,7 @@ def read_record(told: Any) -> dict[str, Any]:
                 "choice": _text(again["choice"]), "is": _whole(again["is"]), "launches": _list(again["launches"], _short)}),
             "tries": _list(record.get("tries", []), _trial),
             "used": _list(record.get("used", []), _text), "drawn": bool(record.get("drawn")),
+            "passed_over": _list(record.get("passed_over", []), _text),
             **({"failed_at": _text(record["failed_at"])} if "failed_at" in record else {})}
     except Refused:
         raise
@@ -84,7 +85,7 @@ def _value(told: Any) -> dict[str, Any]:
     """Return an argument as `recorder.describe` tells it: by its kind."""
     kind = _text(told["kind"])
     if kind == "tensor":
-        return _tensor(told)
+        return {**_tensor(told), **({"field": _name(told["field"])} if "field" in told else {})}
     if kind == "descriptor":
         return {"kind": kind, "block": _list(told["block"], _whole), "base": _tensor(told["base"]), **_extents(told)}
     if kind == "tuple":
