@@ -32,8 +32,10 @@ Keep = Callable[[dict[str, Any]], None]
 
 def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = None, dtype: str = "", *,
                run: bool = False, compiles: bool = True, call: str = "", say: Say = lambda done, of: None,
-               keep: Keep = lambda recorded: None) -> list[Found]:
+               keep: Keep = lambda recorded: None, step: found.Step = lambda what, most_s: None) -> list[Found]:
     """Return what is found; `say` is told how many of how many compiles have ended. Without `compiles` the text alone is read.
+
+    step  is told what is done before that, where it takes long
 
     With a `call` of the file's own host function, what it launches is found, and nothing else; `keep` is given its record.
 
@@ -41,7 +43,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
     """
     shape = shape or {}
     if call and compiles and path.suffix in SUFFIXES:
-        return found.check_call(path, name, call, dtype, shape, say, keep)
+        return found.check_call(path, name, call, dtype, shape, say, keep, step)
     if (sources := read_sources(path)) is not None:
         return check_sources(path, sources, name, shape, dtype, run, say, compiles)
     kernels = read_file(path)

@@ -3,8 +3,8 @@
 {"file": "add.py", "text": …, "folder": "", "siblings": {path: text}, "shape": {…}, "dtype": …, "compiles": true, "call": …}: behind
 walls (workers.core.sandboxed), the file is imported, its call made and samples are compiled. With "compiles": false its text alone
 is read; with "recorded" adapters are written of what another process told of the call. Each line of the answer is JSON:
-{"progress": [done, of]} now and then, at the end {"operators": […], "adapters": […], "proposals": […], "recorded": {…}} or
-{"refused": why}.
+{"progress": [done, of]} and {"step": what, "most_s": …} now and then, at the end {"operators": […], "adapters": […],
+"proposals": […], "recorded": {…}} or {"refused": why}.
 """
 
 from __future__ import annotations
@@ -62,13 +62,15 @@ def main(arguments: Sequence[str] = ()) -> int:
             answer.flush()
 
         try:
-            say(check_text(Path(folder), request, lambda done, of: say({"progress": [done, of]})))
+            say(check_text(Path(folder), request, lambda done, of: say({"progress": [done, of]}),
+                           lambda what, most_s: say({"step": what, "most_s": most_s})))
         except Refused as refused:
             say({"refused": str(refused).replace(f"{folder}/", "")})
     return 0
 
 
-def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], None]) -> dict[str, Any]:
+def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], None],
+               step: Callable[[str, float], None] = lambda what, most_s: None) -> dict[str, Any]:
     """Return what is found in the request's text, which is written into the folder. Raises Refused."""
     folder = folder.resolve()
     path = lay_out_request(folder, request)
@@ -77,7 +79,7 @@ def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], 
         return {"operators": [], "adapters": called_adapters(path, call, request["recorded"], folder, request["shape"])}
     recorded: dict[str, Any] = {}
     found = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say,
-                       call=call if request["compiles"] else "", keep=recorded.update)
+                       call=call if request["compiles"] else "", keep=recorded.update, step=step)
     told = {"operators": [each.as_json() for each in found], "adapters": [] if request["compiles"] else adapters_of(path, found)}
     if not request["compiles"]:
         is_python = path.suffix == ".py"

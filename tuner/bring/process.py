@@ -61,12 +61,15 @@ class Asked:
                                START_S + len(jobs) * GPUS * self.compile_s, _counting(len(jobs), say))
 
 
-def ask_child(module: str, request: dict[str, Any], jobs: int, compile_s: float, say: Callable[[int, int], None]
-              ) -> dict[str, Any]:
-    """Start `python -m module`, give it the request, return what it told; {"failed": why} where that is nothing."""
+def ask_child(module: str, request: dict[str, Any], jobs: int, compile_s: float, say: Callable[[int, int], None],
+              look: Callable[[bytes], None] | None = None) -> dict[str, Any]:
+    """Start `python -m module`, give it the request, return what it told; {"failed": why} where that is nothing.
+
+    look  is shown the answer so far now and then, in place of a count of compiles that `say` is told
+    """
     child = _Child(module)
     try:
-        return child.ask(request, START_S + jobs * GPUS * compile_s, _counting(jobs, say))
+        return child.ask(request, START_S + jobs * GPUS * compile_s, look or _counting(jobs, say))
     finally:
         child.end()
 

@@ -28,7 +28,7 @@ from workers.core import sandboxed
 from workers.core.child import SandboxError
 from workers.core.sandboxed import folder_bytes
 
-SOURCES, MOST_SOURCE_BYTES = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl"), 1 << 20
+SOURCES, MOST_SOURCE_BYTES = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc"), 1 << 20
 LIMITS = Limits(bytes=256 << 20, seconds=180.0, unpacked=Bounds(bytes=1 << 30, entries=50_000, seconds=120.0))
 PICKING = sandboxed.Bounds(wall_s=60, cpu_s=60, memory_mb=1024, data_mb=1024, processes=16, room_mb=16)
 LOOK_S = 0.2

@@ -6,9 +6,15 @@ import json
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
 from tuner.bring.checks import services, sources
+from tuner.bring.cuda import build, headers
+from tuner.bring.cuda.check import SUFFIXES
+from tuner.bring.cuda.host_edits import USES_TORCH
 from tuner.models import KernelCheck
 from workers.core import sandboxed
 from workers.core.child import SandboxError
@@ -55,6 +61,16 @@ def _fetched(check: KernelCheck, worker: str, fetch: Fetch | None, walls: bool) 
     return sources.check_fetched(check, worker, told)
 
 
+def _kept_headers(check: KernelCheck, worker: str) -> dict[str, Path]:
+    """Return the variable and folder of PyTorch's compiled headers where a call of CUDA C++ needs them; made here, before walls."""
+    texts = [check.text, *(check.siblings or {}).values()]
+    if not check.file.endswith(SUFFIXES) or not check.result.get("call") or not any(map(USES_TORCH.search, texts)):
+        return {}
+    folder = Path(settings.HOME) / "host-headers"
+    services.check_step(check, worker, headers.SAYS, headers.MAKE_S)
+    return {headers.FOLDER: folder} if build.keep_headers(folder) else {}
+
+
 def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: bool) -> None:
     answer: dict[str, Any] = {}
     progress: list[Any] = []
@@ -66,7 +82,9 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
             return
         if not isinstance(told, dict):
             return
-        if "progress" in told:
+        if "step" in told:
+            services.check_step(check, worker, told["step"], told.get("most_s"))
+        elif "progress" in told:
             if progress[-1:] != [told["progress"]]:
                 services.check_progress(check, worker, told["progress"])
             progress[:] = [told["progress"]]
@@ -77,10 +95,12 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
                "dtype": check.dtype, "compiles": True,
                "call": check.result.get("call", "")}
     with watch_for_stop(lambda: not KernelCheck.leases.is_held(check.pk, worker)) as stop:
+        kept = _kept_headers(check, worker)
         ending = sandboxed.run(
-            [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=sandboxed.OURS, bounds=bounds,
-            environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": ""}, on_line=hear, is_over=stop, walls=walls,
-            may_be_fork=True)
+            [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=(*sandboxed.OURS, *kept.values()),
+            environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": "",
+                     **{name: str(each) for name, each in kept.items()}},
+            bounds=bounds, on_line=hear, is_over=stop, walls=walls, may_be_fork=True)
     if stop():
         log.info("check %s: stopped", check.pk)
     elif ending.why:

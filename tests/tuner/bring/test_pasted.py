@@ -212,6 +212,24 @@ def test_an_answer_is_read_like_an_upload(olga: Any) -> None:
             answer.read_operators(told)
 
 
+def test_what_is_done_before_samples_are_compiled_is_said(owner: Client, olga: Any) -> None:
+    check = services.check_claim(made(ADD, olga).pk, "here")
+    assert check is not None
+    services.check_step(check, "here", "compiling the host's part", 240.0)
+    for wrong in ((3, 240.0), ("x", -1), ("x", None), ("x", 1e9)):
+        services.check_step(check, "here", *wrong)
+    address = f"/api/operators/check/{check.pk}/"
+    step = owner.get(address).json()["step"]
+    assert step["what"] == "compiling the host's part" and step["most_s"] == 240.0 and step["since"]
+    page = owner.get(f"/tune/operators/check/{check.pk}/").content.decode()
+    assert "Compiling the host&#x27;s part: started" in page and "at most 240 s" in page
+    services.check_progress(check, "here", [1, 9])
+    assert owner.get(address).json()["step"] is None
+    services.check_done(check, "here", {"operators": check.result["operators"]})
+    check.refresh_from_db()
+    assert check.status == "done" and "step" not in check.result
+
+
 @pytest.mark.deep_only          # of a call's kernel: test_called.py
 @behind_walls
 @pytest.mark.torch

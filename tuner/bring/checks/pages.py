@@ -77,6 +77,7 @@ def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], ch
         "proposals": check.result.get("proposals", ()) if check else (),
         "from": sources.source_text(check.source) if check else "", "found": (check.source or {}).get("found") if check else None,
         "check": check, "live": check is not None and check.status in LIVE, "typed": typed, "wrong": wrong,
+        "step": selectors.step_of(check) if check else None,
         "operators": [{**_in_order(each), "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
         "ability": selectors.ability(), "dtypes": services.DTYPES, "most_bytes": services.MAX_TEXT_BYTES,
         "may_check": request.user.has_perm(MAY_CHECK), "checks": selectors.check_list() if check is None else ()}, status=status)

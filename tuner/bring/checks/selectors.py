@@ -41,6 +41,14 @@ def ability() -> CheckAbilityJson:
     return {"able": True, "why": ""}
 
 
+class StepJson(TypedDict):
+    """What is done before samples are compiled, since when, for how many seconds at most."""
+
+    what: str
+    since: str
+    most_s: float
+
+
 class KernelCheckJson(TypedDict):
     """A check of a kernel file; `proposals`: calls that would do, `compiled` of `samples`; `adapters`: written for its kernels."""
 
@@ -54,6 +62,7 @@ class KernelCheckJson(TypedDict):
     status: str
     compiled: int
     samples: int
+    step: StepJson | None
     result: dict[str, Any]
     adapters: list[dict[str, Any]]
     error: dict[str, Any] | None
@@ -66,7 +75,14 @@ class KernelCheckJson(TypedDict):
 def check_json(check: KernelCheck) -> KernelCheckJson:
     """Return everything about a check but the file's text."""
     return make_answer(KernelCheckJson, check, call=check.result.get("call", ""), proposals=check.result.get("proposals", []),
+                       step=step_of(check),
                        by=check.owner.get_username() if check.owner else None)
+
+
+def step_of(check: KernelCheck) -> StepJson | None:
+    """Return what a running check does before samples are compiled; None where it does nothing of that kind."""
+    step: StepJson | None = check.result.get("step")
+    return step if check.status == KernelCheck.Status.RUNNING and not check.samples else None
 
 
 def adapter_of(check: KernelCheck, kernel: str) -> dict[str, Any] | None:

@@ -32,7 +32,7 @@ MAX_ANSWER_BYTES = 8 << 20
 DTYPES = ("bf16", "fp16", "fp32", "fp8")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,70}\.(?:py|cu|cuh)\Z")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
-MAX_NUMBERS, MOST_SAMPLES = 16, 1 << 20
+MAX_NUMBERS, MOST_SAMPLES, MOST_STEP_S = 16, 1 << 20, 3600
 Status = KernelCheck.Status
 
 
@@ -166,6 +166,15 @@ def check_progress(check: KernelCheck, worker: str, told: Any) -> None:
     compiled, samples = told
     if KernelCheck.leases.write(check.pk, worker, compiled=compiled, samples=samples):
         jobs.publish(f"check.{check.pk}", "progress", {"id": check.pk, "compiled": compiled, "samples": samples})
+
+
+def check_step(check: KernelCheck, worker: str, what: Any, most_s: Any) -> None:
+    """Store and tell what is done before samples are compiled; what is no such step is left."""
+    if not isinstance(what, str) or type(most_s) not in (int, float) or not 0 < most_s <= MOST_STEP_S:
+        return
+    step = {"what": what[:120], "since": timezone.now().isoformat(), "most_s": most_s}
+    if KernelCheck.leases.write(check.pk, worker, result={**check.result, "step": step}):       # its end writes the result anew
+        check_publish(KernelCheck.objects.get(pk=check.pk))
 
 
 def check_done(check: KernelCheck, worker: str, told: Any) -> None:

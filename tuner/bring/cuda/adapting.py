@@ -13,7 +13,7 @@ from tuner.bring.calls.adapting import SMS, Writing, in_docstring, write_mapping
 from tuner.bring.calls.expression import CallExpression
 from tuner.bring.cuda.source import CudaSource
 from tuner.bring.cuda.space import TYPES
-from tuner.bring.cuda.structs import held_names
+from tuner.bring.cuda.structs import fields_written, held_names
 from tuner.bring.cuda.understand import RecordedCuda, threads_of
 from tuner.bring.recorded import DTYPES
 from tuner.bring.references import NOT_INDEPENDENT
@@ -26,12 +26,21 @@ def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any])
     arguments = []
     for one in source.function.arguments:
         given = each.launch["arguments"].get(one.name, {})
-        for name in held_names(given) or [one.name]:            # of a struct the tensors whose addresses it holds
+        held = held_names(given)
+        fields = fields_written(source.text, source.function.name, one.name) if held and not one.written else set()
+        for name in held or [one.name]:                         # of a struct the tensors whose addresses it holds
             storage = each.launch["arguments"].get(name, {}).get("storage")
-            is_written = one.written or ((one.unsure or name != one.name) and storage in results)
+            is_written = one.written or name.removeprefix(f"{one.name}_") in fields
+            is_written |= (one.unsure or name != one.name) and storage in results
             arguments.append(SimpleNamespace(name=name, written=is_written, loaded=one.read, kind=one.kind))
     return SimpleNamespace(name=source.function.name, arguments=tuple(arguments), tiles=(), dots=False, loops=source.function.loops,
                            line=source.line, steps=None)
+
+
+def macros_for(source: CudaSource, macros: Mapping[str, int]) -> dict[str, int]:
+    """Return the macros of a build that a kernel's text is given: without the template parameters of its host."""
+    return {name: value for name, value in macros.items()
+            if not re.search(rf"template\s*<[^;{{]*\b{re.escape(name)}\b", source.text)}
 
 
 _TAKEN = ("shape", "dtype", "device", "torch", "triton", "args", "out")
@@ -100,7 +109,8 @@ class _CudaWriting(Writing):
     def kernel_text(self, file: str, macros: Mapping[str, int]) -> str:
         """Return the CudaKernel, whose file lies beside the adapter."""
         template = f", template={write_tuple(self.template())}" if self.each.template else ""
-        given = {name: f'"{value}"' for name, value in macros.items() if name not in self.each.params}
+        given = {name: f'"{value}"' for name, value in macros_for(self.source, macros).items() if name not in self.each.params}
+        given |= {name: f'"{tie.macro}"' for name, tie in self.each.ties.items()}
         defines = f", defines={write_mapping(given)}" if given else ""
         return f'CudaKernel(Path(__file__).with_name("{file}"), "{self.source.function.qualified}"{template}{defines})'
 

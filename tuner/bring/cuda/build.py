@@ -12,16 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from profiles.base.refused import Refused
-from tuner.bring.cuda.host_edits import TORCH
+from tuner.bring.cuda.headers import HEADERS, kept_headers, make_headers
 from tuner.bring.cuda.host_text import HostPart
 from tuner.tuning.cuda import nvrtc
 
-HEADERS = Path(__file__).with_name("include")
 BUILD_S = 240.0                 # torch's headers alone take 15 to 60 s, by the machine
 COMPILERS = ("g++", "c++", "clang++")
 MOST_SAID = 600
 _ERROR = re.compile(r"^(?P<file>[^\n:]*):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<what>.*)$", re.MULTILINE)
-KEPT = "RIDGEPOINT_HOST_HEADERS"        # of a folder where torch's headers may be kept compiled, for many files one after another
+_NOT_FOUND = re.compile(r"fatal error: ([\w./-]+): No such file")
+# where a header that is missing comes from
+_PACKAGES = ((re.compile(r"(?:cuda/std|cuda/|cub/|thrust/|nv/)"), "libcu++ and CUB: pip install nvidia-cuda-cccl"),
+             (re.compile(r"crt/|mma"), "pip install nvidia-cuda-crt"), (re.compile(r"curand"), "pip install nvidia-curand"),
+             (re.compile(r"cuda_|cuda\.h|driver_types|vector_types"), "pip install nvidia-cuda-runtime"))
 
 
 def find_compiler() -> str:
@@ -49,8 +52,9 @@ def _build(part: HostPart, text: str, folder: Path, name: str, stem: str) -> Pat
     compiler = find_compiler()
     source, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
     source.write_text(text, encoding="utf-8", errors="replace")
-    kept = _kept_headers(compiler) if part.uses_torch else []
-    command = [compiler, *_flags(part.uses_torch), *kept, "-shared", "-o", str(library), str(source), *_libraries(part.uses_torch)]
+    command = [compiler, *_flags(part.uses_torch)]
+    kept = kept_headers(command, _torch_folder()) if part.uses_torch else []
+    command = [*command, *kept, "-shared", "-o", str(library), str(source), *_libraries(part.uses_torch)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=BUILD_S, cwd=folder)
     except subprocess.TimeoutExpired as error:
@@ -66,6 +70,8 @@ def say_errors(told: str, name: str, left_out: Sequence[str]) -> str:
     own = [each for each in errors if each[0] == name] or errors
     said = "; ".join(f"{'' if file == name else f'{file} '}line {line}: {what}" for file, line, what in own[:3])
     hint = f" (left out: {', '.join(left_out[:6])})" if left_out else ""
+    if absent := _NOT_FOUND.search(told):
+        hint += next((f" ({package})" for pattern, package in _PACKAGES if pattern.match(absent[1])), "")
     if missing := re.search(r"[‘']([A-Z]\w*)[’'] was not declared", said):
         hint += f" (a macro that the build gives: --shape {missing[1]}=NUMBER)"
     return f"the host's part does not compile: {said or told.strip()[-MOST_SAID:]}{hint}"[:2 * MOST_SAID]
@@ -95,16 +101,17 @@ def _torch_folder() -> Path:
     return Path(found.origin).parent
 
 
-def _kept_headers(compiler: str) -> list[str]:
-    """Return the flags that read torch's headers from a compiled copy, made where it is not there yet; [] without a folder."""
-    if not (kept := os.environ.get(KEPT)):
-        return []
-    header = Path(kept, TORCH)
-    if not header.with_name(f"{TORCH}.gch").exists():
-        header.parent.mkdir(parents=True, exist_ok=True)
-        header.write_text(f'#include "{HEADERS / TORCH}"\n')
-        command = [compiler, *_flags(True), "-x", "c++-header", str(header), "-o", f"{header}.gch"]
-        made = subprocess.run(command, capture_output=True)
-        if made.returncode:
-            raise Refused(made.stderr.decode(errors="replace")[-MOST_SAID:])
-    return ["-include", str(header)]
+def has_headers() -> bool:
+    """Return whether the folder of `headers.FOLDER` holds torch's headers for this compiler and version."""
+    try:
+        return bool(kept_headers([find_compiler(), *_flags(True)], _torch_folder()))
+    except Refused:
+        return False
+
+
+def keep_headers(root: Path) -> bool:
+    """Compile torch's headers into a folder, for all files after that; return whether it holds them. No kernel's file is read."""
+    try:
+        return make_headers(root, [find_compiler(), *_flags(True)], _torch_folder())
+    except Refused:
+        return False

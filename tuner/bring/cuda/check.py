@@ -11,6 +11,7 @@ from profiles.base.refused import Refused
 from tuner.bring import kernel_tuner, process
 from tuner.bring.cuda.source import CudaSource, read_cuda
 from tuner.bring.cuda.space import THREADS, is_tensors_type, type_of
+from tuner.bring.cuda.ties import followed
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
 from tuner.tuning.cuda.defines import as_macro
@@ -18,7 +19,8 @@ from tuner.tuning.cuda.functions import C_TYPES
 
 COMPILE_S = 60.0                                # one configuration for one GPU; CUTLASS takes longer than a plain kernel
 SUFFIXES = (".cu", ".cuh")
-INSTALL = "pip install cuda-core cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
+INSTALL = ("pip install cuda-core cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl nvidia-cuda-crt "
+           "nvidia-curand")
 
 
 def read_sources(path: Path) -> list[CudaSource] | None:
@@ -145,7 +147,8 @@ def _jobs(source: CudaSource, found: Found, dtype: str, shape: Mapping[str, int]
     return [{"name": source.function.name, "config": config, "text": source.text, "file": str(source.file),
              "expression": expression_of(source, {**shape, **config}, kind), "threads": source.threads({**shape, **config}),
              "defines": {name: as_macro(value) for name, value in config.items()
-                         if name not in {each.name for each in source.function.template}} | {k: str(v) for k, v in shape.items()},
+                         if name not in {each.name for each in source.function.template}} | {k: str(v) for k, v in shape.items()}
+             | followed(source.tied, config),
              "loose": sorted(frozenset(source.holds.defines) - source.holds.guarded)} for config in chosen]
 
 

@@ -11,7 +11,7 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,14 @@ from tuner.bring.calls.expression import CallExpression, read_call
 from tuner.bring.calls.pretending import pretended, stand_in_tensors
 from tuner.bring.calls.stand_ins import stand_in_gpu
 from tuner.bring.calls.values import Values
-from tuner.bring.cuda.build import build
+from tuner.bring.cuda import headers
+from tuner.bring.cuda.build import BUILD_S, build, has_headers, keep_headers
 from tuner.bring.cuda.host_text import HostPart, host_part
 from tuner.bring.cuda.recorder import Recorder
 from tuner.bring.cuda.session import GIVES_OTHER, CudaSession, Library
+from tuner.bring.cuda.structs import fields_of
 from tuner.bring.forked import bound_data
+from tuner.bring.process import CALL_S
 from tuner.tuning import wire
 from tuner.tuning.kernels.problem import torch_dtype
 
@@ -45,8 +48,12 @@ def main(argv: Sequence[str]) -> int:
     bound_data(MAX_DATA_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))            # of a host that reads what is not there
     with os.fdopen(int(os.environ["RIDGEPOINT_ANSWER_FD"]), "w") as answer, tempfile.TemporaryDirectory() as folder:
+        def say_step(what: str, most_s: float) -> None:
+            answer.write(json.dumps({"step": {"what": what, "most_s": most_s}}) + "\n")
+            answer.flush()
+
         try:
-            told = record(Path(request["file"]), request["call"], request["dtype"], Path(folder), request["macros"])
+            told = record(Path(request["file"]), request["call"], request["dtype"], Path(folder), request["macros"], say_step)
         except Refused as refused:
             told = {"failed": str(refused)}
         answer.write(json.dumps({"recorded": told}, default=str) + "\n")
@@ -54,15 +61,24 @@ def main(argv: Sequence[str]) -> int:
     os._exit(0)                         # not through destructors of the file's own
 
 
-def record(path: Path, text: str, dtype: str, folder: Path, macros: Mapping[str, int]) -> dict[str, Any]:
-    """Return what a call launches, as `calls.session` tells it. Raises Refused where it cannot be compiled."""
+def record(path: Path, text: str, dtype: str, folder: Path, macros: Mapping[str, int],
+           step: Callable[[str, float], None] = lambda what, most_s: None) -> dict[str, Any]:
+    """Return what a call launches, as `calls.session` tells it; `step` is told what is done now, and for how many seconds at most.
+
+    Raises Refused where it cannot be compiled.
+    """
     call = read_call(text)
-    given = "".join(f"#define {name} {int(value)}\n" for name, value in macros.items())
-    part = host_part(given + path.read_text(errors="replace"), path.parent, path.name, call.function)
+    part = host_part(path.read_text(errors="replace"), path.parent, path.name, call.function, fields_of(call.tree), macros)
+    kept = os.environ.get(headers.FOLDER, "")
+    if part.uses_torch and kept and not has_headers() and (os.access(kept, os.W_OK) or not Path(kept).exists()):
+        step(headers.SAYS, headers.MAKE_S)              # behind walls they are read alone
+        keep_headers(Path(kept))
+    step(f"compiling the host's part{' with PyTorch’s headers' if part.uses_torch else ''}", BUILD_S)
     with ThreadPoolExecutor(1) as pool:
         building = pool.submit(build, part, folder, path.name)
         mode = _stand_in()
         library = building.result()
+    step("making the call, and again with other numbers", CALL_S)
     return record_built(library, part, call, mode, dtype)
 
 
@@ -82,7 +98,7 @@ def record_built(built: Path, part: HostPart, call: CallExpression, mode: FakeTe
     first: dict[str, Any] = {}
     for name in [dtype] if dtype else DTYPES:
         session = CudaSession(library, call.function, mode, torch_dtype(dtype) if dtype else getattr(torch, name))
-        told = session.record(call)
+        told = {**session.record(call), "passed_over": list(dict.fromkeys(library.recorder.passed_over))}
         if "failed" not in told:
             return told
         first = first or told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from tuner.bring import process
 from tuner.bring.calls.changed import read_changed
 from tuner.bring.calls.expression import CallExpression, read_call
 from tuner.bring.calls.found import is_contiguous
-from tuner.bring.cuda.adapting import read_kernel, write_called_cuda
+from tuner.bring.cuda.adapting import macros_for, read_kernel, write_called_cuda
 from tuner.bring.cuda.check import COMPILE_S, compile_jobs
 from tuner.bring.cuda.source import CudaSource, read_cuda
 from tuner.bring.cuda.space import TYPES
+from tuner.bring.cuda.ties import followed
 from tuner.bring.cuda.understand import RecordedCuda, threads_of, understand_cuda
 from tuner.bring.references import NOT_INDEPENDENT
 from tuner.bring.report import Found, Problem
@@ -30,7 +32,11 @@ KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "s
 REFERENCE = f"reference: what the default itself computes, {NOT_INDEPENDENT}: configurations are seen to agree, not to be right"
 
 
-def record_call(path: Path, call: str, dtype: str, macros: Mapping[str, int]) -> dict[str, Any]:
+Step = Callable[[str, float], None]           # what is done now, and for how many seconds at most
+
+
+def record_call(path: Path, call: str, dtype: str, macros: Mapping[str, int], step: Step = lambda what, most_s: None
+                ) -> dict[str, Any]:
     """Return what one call of the file's host function launches; `macros`: those that a build gives by -D, with their numbers.
 
     Raises Refused with why it launches nothing.
@@ -40,7 +46,15 @@ def record_call(path: Path, call: str, dtype: str, macros: Mapping[str, int]) ->
     except Refused as refused:
         raise Refused(f"--call: {refused}") from refused
     request = {"file": str(path.resolve()), "call": call, "dtype": dtype, "macros": dict(macros)}
-    told = process.ask_child(CHILD, request, 1, COMPILE_S, lambda done, of: None)
+    last = [b""]
+
+    def look(told: bytes) -> None:
+        steps = [line for line in told.splitlines() if line.startswith(b'{"step":')]
+        if steps and steps[-1] != last[0]:
+            last[0] = steps[-1]
+            step(**json.loads(last[0])["step"])
+
+    told = process.ask_child(CHILD, request, 1, COMPILE_S, lambda done, of: None, look)
     recorded: dict[str, Any] = told.get("recorded", {"failed": told.get("failed", "no answer")})
     if "failed" in recorded:
         raise Refused(f"the call fails: {_say_death(recorded['failed'])}")
@@ -66,9 +80,12 @@ def sources_of(path: Path) -> dict[str, CudaSource]:
 
 
 def check_call(path: Path, name: str, call: str, dtype: str, macros: Mapping[str, int], say: Callable[[int, int], None],
-               keep: Callable[[dict[str, Any]], None]) -> list[Found]:
-    """Return what is found of the kernels that one call launches; `keep` is given the record itself. Raises Refused."""
-    told = record_call(path, call, dtype, macros)
+               keep: Callable[[dict[str, Any]], None], step: Step = lambda what, most_s: None) -> list[Found]:
+    """Return what is found of the kernels that one call launches; `keep` is given the record itself, `step` told what is done now.
+
+    Raises Refused.
+    """
+    told = record_call(path, call, dtype, macros, step)
     keep(told)
     understood = [pair for pair in understand_cuda(told, sources_of(path)) if name in ("", pair[0].name)]
     launched = list(dict.fromkeys(each["kernel"] for each in told["launches"]))
@@ -101,6 +118,8 @@ def found_of(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], sa
     found.notes = [*each.untuned, *read_changed(launch, kernel, told.get("inputs", ())).notes(), REFERENCE]
     if each.here:
         found.notes.insert(0, f"tuned at the call's own sizes alone: {', '.join(each.here[:6])} follow them in no simple way")
+    if told.get("passed_over"):
+        found.notes.append(f"calls of libraries, not recorded, what they write is not known: {', '.join(told['passed_over'][:8])}")
     if told.get("failed_at"):
         found.notes.append(f"the call did not end, after these launches: {told['failed_at']}")
     found.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
@@ -126,7 +145,9 @@ def space_of(each: RecordedCuda) -> Space:
 def _job(each: RecordedCuda, source: CudaSource, config: Mapping[str, Any], macros: Mapping[str, int]) -> dict[str, Any]:
     template = {name: config.get(name, value) for name, value in each.template.items()}
     values = [as_macro(value) if isinstance(value, int) else TYPES.get(value, value) for value in template.values()]
-    defines = {name: as_macro(value) for name, value in {**macros, **config}.items() if name not in template and name not in BLOCK}
+    defines = {name: as_macro(value) for name, value in {**macros_for(source, macros), **config}.items()
+               if name not in template and name not in BLOCK}
+    defines |= followed(source.tied, config)
     threads = {**each.launch["options"], **config}
     return {"name": source.function.name, "config": dict(config), "text": source.text, "file": str(source.file),
             "expression": source.function.qualified + (f"<{', '.join(values)}>" if values else ""),

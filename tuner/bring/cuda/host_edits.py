@@ -14,6 +14,7 @@ TORCH = "ridgepoint_torch.h"
 _OF_TORCH = re.compile(r"(?:torch/(?:extension|torch|all|python|library|script|types)\.h|torch/csrc/(?:utils/pybind|stable/).*"
                        r"|ATen/cuda/|ATen/native/cuda/|ATen/cudnn/|c10/cuda/|THC/|pybind11/)")
 _TORCH_FOLDERS = ("torch/", "ATen/", "c10/")
+USES_TORCH = re.compile(r"\b(?:torch|at|c10)::|\bTORCH_CHECK\b|#[ \t]*include[ \t]*[<\"](?:torch|ATen|c10)/")
 # of the device alone, or of libraries that are not called here
 _LEFT_OUT = re.compile(r"(?:cub|cuda|thrust|cutlass|cute|nvtx3|nv)/|cooperative_groups|cuda_pipeline|mma\.h|curand|cublas|cudnn"
                        r"|nccl|cusparse|cusolver|cufft|cuda_awbarrier|helper_cuda|hip/|cuda_profiler")
@@ -79,11 +80,20 @@ def tell_kernel(source: Source, out: list[str], item: Item) -> None:
     if item.body < 0:
         return
     names = [each.name for each in parameters_of(source, item) if each.name]
+    fields = " ".join(f"RIDGEPOINT_AT({name}, {field})" for name, field in fields_used(source, item, names))
     quoted = ", ".join(f'"{each}"' for each in names)
     told = f'::{RECORDED}::note("{item.names[0]}", __PRETTY_FUNCTION__, {{{quoted}}}{"".join(f", {each}" for each in names)});'
     begin, end = source.tokens.places[item.body] + 1, source.tokens.places[source.closing[item.body]]
     fill(source, out, begin, end, "")
-    out[begin - 1] = "{ " + told + " "
+    out[begin - 1] = "{ " + fields + told + " "
+
+
+def fields_used(source: Source, item: Item, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the fields of arguments that a kernel's body reads or writes: (argument, field), each once."""
+    words, known = source.body_of(item), set(names)
+    found = [(words[at], words[at + 2]) for at in range(len(words) - 3) if words[at + 1] == "." and words[at] in known
+             and is_word(words[at + 2]) and words[at + 3] != "(" and (not at or words[at - 1] not in (".", "->"))]
+    return list(dict.fromkeys(found))
 
 
 def cut_device_members(source: Source, out: list[str], item: Item) -> None:
@@ -192,7 +202,7 @@ def with_headers(text: str) -> tuple[str, list[str], bool]:
         line = text.count("\n", 0, match.start()) + 2
         return f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n#line {line}"
 
-    return modern(INCLUDE.sub(look, text)), left_out, uses_torch or bool(re.search(r"\b(?:torch|at|c10)::|\bTORCH_CHECK\b", text))
+    return modern(INCLUDE.sub(look, text)), left_out, uses_torch or bool(USES_TORCH.search(text))
 
 
 def modern(text: str) -> str:

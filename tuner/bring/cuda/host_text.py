@@ -7,11 +7,13 @@ given. Functions of the device are left out, and so is all that the host functio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from profiles.base.refused import Refused
+from tuner.bring.cuda.callers import callers_of, definers_of, with_lambda
 from tuner.bring.cuda.host_edits import (
     INCLUDE,
     RECORDED,
@@ -27,19 +29,23 @@ from tuner.bring.cuda.host_edits import (
     with_headers,
     with_launches,
 )
+from tuner.bring.cuda.instances import instances_of
+from tuner.bring.cuda.libraries import stand_ins
 from tuner.bring.cuda.variants import Variant, variants_of
-from tuner.tuning.cuda.includes import with_own_headers
+from tuner.tuning.cuda.includes import root_of, with_own_headers
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.text import read_text
-from tuner.tuning.cuda.tokens import blank_comments, close_angle, is_word, join, split_at_commas
+from tuner.tuning.cuda.tokens import Tokens, blank_comments, is_word, join, split_at_commas
 
 _GIVEN = re.compile(r"^[ \t]*#[ \t]*include[ \t]*[<\"]([^>\"\n]+)[>\"]", re.MULTILINE)
-# m.def("name", &function) and m.impl("name", torch::kCUDA, &function)
-_BOUND = re.compile(r'\.\s*(?:def|impl)\s*\(\s*"(?:\w+::)?(\w+)[^"]*"\s*,\s*(?:[\w:]+\s*,\s*)?(?:TORCH_(?:FN|BOX)\s*\(\s*)?&?\s*'
-                    r'(?:\w+::)*(\w+)\s*[,)]')
+# m.def("name", &function), m.def("name", &function<float>), m.impl("name", torch::kCUDA, TORCH_FN(function))
+_BOUND = re.compile(r'\.\s*(?:def|impl)\s*\(\s*"(?:\w+::)?(\w+)[^"]*"\s*,\s*(?:[\w:]+\s*,\s*)?'
+                    r'(?:(?:TORCH_(?:FN|BOX)|(?:\w+::)?overload_cast<[^;"]*?>|static_cast<[^;"]*?>)\s*\(\s*)?&?\s*'
+                    r'(?:\w+::)*(\w+)\s*(?:<[^;()"]*>)?\s*[,)]')
 _PLAIN_TYPES = {"float", "double", "int", "unsigned", "char", "short", "long", "bool", "void", "size_t", "const", "struct"}
 _NO_TYPES = ("static", "inline", "extern", "constexpr", "__host__")
+_SETTER = "template <class T> void ridgepoint_set(T &made, PyObject *given) {{ {} }}"
 _ARG = re.compile(r'\barg\s*\(\s*"(\w+)"\s*\)\s*=\s*([^,();]+(?:\(\))?)')
 
 
@@ -62,26 +68,32 @@ class HostPart:
     variants: tuple[tuple[str, int], ...] = ()
 
 
-def host_part(text: str, folder: Path, name: str, function: str) -> HostPart:
-    """Return what is compiled to call `function` of a file. Raises Refused where the file has no such function."""
-    source = Source(with_own_headers(text, folder, name))
+def host_part(text: str, folder: Path, name: str, function: str, fields: Sequence[str] = (),
+              numbers: Mapping[str, int] | None = None) -> HostPart:
+    """Return what is compiled to call `function` of a file, or of another one of its repository that calls the file's own.
+
+    fields   names by which the call gives fields of structs
+    numbers  macros of a build, and template parameters of the function, with their values
+    Raises Refused where there is no such function.
+    """
+    numbers = numbers or {}
+    source, wanted = _read(text, folder, name, function, numbers)
     bare = blank_comments(source.text, keep_texts=True)
-    wanted = _wanted(source, bare, function)
-    if not wanted:
-        have = ", ".join(host_functions(source)[:12]) or "none that launches a kernel"
-        raise Refused(f"{name} has no host function {function}; it has {have}")
     reached = _reached(source, wanted)
     kernels = [each.names[0] for at, each in enumerate(source.items) if at in reached and each.kind == "kernel"]
     kept, scopes = _keep(source, reached)
     code, left_out, uses_torch = with_headers(with_launches(kept))
-    before = [f'#include "{TORCH if uses_torch else "ridgepoint_record.h"}"', *(f"namespace {each} {{}}" for each in scopes)]
-    added = _added(source, wanted, f"{function}|0")
+    words = Tokens(blank_comments(code)).words
+    before = [f'#include "{TORCH if uses_torch else "ridgepoint_record.h"}"', *(f"namespace {each} {{}}" for each in scopes),
+              *stand_ins(words, {*source.of_name, *source.macros}),
+              _SETTER.format(" ".join(f"RIDGEPOINT_FIELD({each})" for each in fields))]
+    added = _added(source, wanted, f"{function}|0", numbers)
     plain = "\n".join([*before, f'#line 1 "{name}"', code, '#include "ridgepoint_runtime.h"', *added, ""])
     launching = [at for at in sorted(reached) if source.items[at].kind == "function"]
     variants = variants_of(source, read_text(source.text), kernels, launching)
     # each in a namespace of its own, the file as it is as well: else a kernel of a type of CUDA's is found in two of them
     every = [Variant("", 0, source.text), *variants]
-    pieces = [_in_namespace(each, bare, function, number, name) for number, each in enumerate(every)]
+    pieces = [_in_namespace(each, bare, function, number, name, numbers) for number, each in enumerate(every)]
     headers = dict.fromkeys(match[1] for match in _GIVEN.finditer(code))
     whole = "\n".join([*before, *(f"#if __has_include(<{each}>)\n#include <{each}>\n#endif" for each in headers),
                        '#include "ridgepoint_runtime.h"', *pieces, ""])
@@ -91,19 +103,72 @@ def host_part(text: str, folder: Path, name: str, function: str) -> HostPart:
                     tuple((each.name, each.value) for each in variants))
 
 
+def _read(text: str, folder: Path, name: str, function: str, numbers: Mapping[str, int]) -> tuple[Source, list[Item]]:
+    """Return the text that holds a host function, and the function's items. Raises Refused where there is none."""
+    def whole(more: str) -> Source:
+        return Source(with_lambda(with_own_headers(f"{text}{more}", folder, name), function))
+
+    root, more, source = root_of(folder.resolve()), "", whole("")
+    wanted = _wanted(source, blank_comments(source.text, keep_texts=True), function)
+    own = host_functions(source)
+    for caller in () if wanted else callers_of(folder, name, function, own):
+        more = f'\n#include "{caller.relative_to(root)}"\n'
+        source = whole(more)
+        if wanted := _wanted(source, blank_comments(source.text, keep_texts=True), function):
+            break
+    if not wanted:
+        raise Refused(f"{name} has no host function {function}; it has {', '.join(own[:12]) or 'none that launches a kernel'}")
+    if (missing := _only_declared(source, wanted)) and (others := definers_of(folder, name, missing)):
+        more += "".join(f'#include "{each.relative_to(root)}"\n' for each in others if f'"{each.relative_to(root)}"' not in more)
+        with suppress(Refused):
+            other = whole(f"\n{more}")
+            source, wanted = other, _wanted(other, blank_comments(other.text, keep_texts=True), function)
+    taken = {head[-1] for item in wanted if item.template >= 0 for head in split_at_commas(source.template_of(item)) if head}
+    if defined := "".join(f"#define {each} {int(value)}\n" for each, value in numbers.items() if each not in taken):
+        again = Source(f'{defined}#line 1 "{name}"\n{source.text}')
+        return again, _wanted(again, blank_comments(again.text, keep_texts=True), function)
+    return source, wanted
+
+
+def _only_declared(source: Source, wanted: Sequence[Item]) -> list[str]:
+    """Return the functions and the classes with members that a host needs and the text does not define."""
+    missing = []
+    for at in sorted(_reached(source, wanted)):
+        item = source.items[at]
+        name = item.names[0] if item.names else ""
+        if item.kind in ("function", "kernel"):
+            is_open = item.body < 0 and not any(each.body >= 0 for each in source.of_name[name] if each.kind == item.kind)
+        else:
+            is_open = item.kind == "type" and _has_open_members(source, item) and f"{name} ::" not in " ".join(source.words)
+        if is_open:
+            missing.append(name)
+    return list(dict.fromkeys(missing))
+
+
+def _has_open_members(source: Source, item: Item) -> bool:
+    """Return whether a class declares functions without a body."""
+    words = source.words
+    at = next((place for place in range(item.first, item.last) if words[place] == "{"), item.last) + 1
+    while at < item.last:
+        if words[at] == ")" and (words[at + 1] == ";" or words[at + 1:at + 3] == ["const", ";"]):
+            return True
+        at = source.closing.get(at, at) + 1 if words[at] == "{" else at + 1
+    return False
+
+
 def _wanted(source: Source, bare: str, function: str) -> list[Item]:
     """Return the functions of a name, or those that a binding calls by it."""
     return _functions_of(source, function) or _functions_of(source, dict(_BOUND.findall(bare)).get(function, ""))
 
 
-def _in_namespace(variant: Variant, bare: str, function: str, number: int, name: str) -> str:
+def _in_namespace(variant: Variant, bare: str, function: str, number: int, name: str, numbers: Mapping[str, int]) -> str:
     """Return a variant's code in a namespace of its own, its headers left to who puts it behind them."""
     source = Source(variant.text)
     wanted = _wanted(source, bare, function)
     kept, _ = _keep(source, _reached(source, wanted))
     code = modern(INCLUDE.sub("", with_launches(kept)))
     code = re.sub(r'extern\s+"C"', 'extern "C++"', code)         # of C there is one function of a name
-    added = _added(source, wanted, f"{function}|{number}")
+    added = _added(source, wanted, f"{function}|{number}", numbers)
     return "\n".join([f"namespace ridgepoint_{number} {{", f'#line 1 "{name}"', code, *added, "}",
                       *(f"#undef {each}" for each in variant.macros)])
 
@@ -113,6 +178,15 @@ def _with_defaults(bare: str, function: str, parameters: tuple[Parameter, ...]) 
     binding = re.search(rf'\.\s*def\s*\(\s*"{re.escape(function)}"[^;]*;', bare)
     given = dict(_ARG.findall(binding[0])) if binding else {}
     return tuple(replace(each, default=each.default or given.get(each.name, "").strip()) for each in parameters)
+
+
+def files_that_call(file: Path) -> list[Path]:
+    """Return the C++ files of a repository that call a CUDA C++ file's host functions; [] where it cannot be read."""
+    try:
+        own = host_functions(Source(with_own_headers(file.read_text(errors="replace"), file.parent, file.name)))
+    except Refused:
+        return []
+    return [caller for caller in callers_of(file.parent, file.name, "", own) if caller.suffix != ".cu"]
 
 
 def host_functions(source: Source) -> list[str]:
@@ -183,12 +257,12 @@ def _reached(source: Source, wanted: Sequence[Item]) -> set[int]:
     return reached
 
 
-def _added(source: Source, wanted: Sequence[Item], name: str) -> Iterator[str]:
+def _added(source: Source, wanted: Sequence[Item], name: str, numbers: Mapping[str, int]) -> Iterator[str]:
     """Yield the lines that let Python call each of the functions."""
     for number, item in enumerate(wanted):
         given = [""]
         if item.template >= 0:
-            given = [f"<{each}>" for each in _instances(source, item)]
+            given = [f"<{each}>" for each in instances_of(source, item, numbers)]
         for each in given:
             function = f"&{item.names[0]}{each}"
             declared = [one for one in source.of_name[item.names[0]] if one.kind == "function" and one.names[0] == item.names[0]]
@@ -204,22 +278,3 @@ def _added(source: Source, wanted: Sequence[Item], name: str) -> Iterator[str]:
 def _result(source: Source, item: Item) -> str:
     words = [word for word in source.words[item.first:item.head] if word not in _NO_TYPES]
     return join([word for word in words if not word.startswith('"')])
-
-
-def _instances(source: Source, item: Item) -> list[str]:
-    """Return template arguments to call a function template with: those of the file's explicit instances, else float, half, …"""
-    found = []
-    for each in source.items:
-        words = source.words[each.first:each.last + 1]
-        if each.kind == "instance" and item.names[0] in words:
-            opening = words.index(item.names[0]) + 1
-            closed = close_angle(words, opening, len(words)) if words[opening] == "<" else -1
-            if closed > 0:
-                found.append(join(words[opening + 1:closed]))
-    if found:
-        return list(dict.fromkeys(found))[:8]
-    heads = split_at_commas(source.words[item.template + 1:close_angle(source.words, item.template, item.last, is_head=True)])
-    needed = [head for head in heads if "=" not in head]
-    if any(head[0] not in ("typename", "class") for head in needed):
-        raise Refused(f"{item.names[0]} is a template of numbers that the file gives no instance of: name a function that calls it")
-    return [", ".join([each] * len(needed)) for each in ("float", "__half", "__nv_bfloat16")] if needed else [""]

@@ -6,7 +6,7 @@ import math
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -75,11 +75,13 @@ class Recorder(Values):
     def __init__(self) -> None:
         super().__init__()
         self.place: Callable[[int, int], Any] | None = None
+        self.passed_over: list[str] = []                            # calls of libraries, of whatever call
         self.begin()
 
     def begin(self) -> None:
         """Begin a call: launches and tensors of the one before are no more."""
         self.launches: list[CudaLaunch] = []
+        self._fields: dict[str, dict[int, str]] = {}                # argument → place → name, of the launch that is told next
         self._next = FIRST
         self._bases: list[int] = []
         self._tensors: dict[int, list[torch.Tensor]] = {}           # base → tensors on that memory, the first one made first
@@ -144,29 +146,40 @@ class Recorder(Values):
         if address in self._raw:
             self._held[address] = content
 
+    def pass_over(self, name: str) -> None:
+        """Note that the host calls a library, whose kernels are not recorded."""
+        if name not in self.passed_over:
+            self.passed_over.append(name)
+
+    def field(self, argument: str, name: str, place: int) -> None:
+        """Note where a field of an argument lies in it, in bytes; the first one of a place."""
+        self._fields.setdefault(argument, {}).setdefault(place, name)
+
     def launch(self, kernel: str, pretty: str, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
                given: Sequence[tuple[str, Any]]) -> None:
         """Keep a launch. Raises TooManyLaunches."""
         if len(self.launches) >= MOST_LAUNCHES:
             raise TooManyLaunches(f"the call launches more than {MOST_LAUNCHES} kernels")
         self.launches.append(CudaLaunch(kernel, tuple(grid), tuple(block), shared_bytes,
-                                        {name: self._described(*told) for name, told in given if name}, template_of(pretty)))
+                                        {name: self._described(name, *told) for name, told in given if name}, template_of(pretty)))
+        self._fields = {}
 
-    def _described(self, kind: str, c_type: str, value: Any) -> dict[str, Any]:
+    def _described(self, name: str, kind: str, c_type: str, value: Any) -> dict[str, Any]:
         if kind == "pointer":
             return self.tensor_at(value, _type_of(c_type)) if value else {"kind": "none", "value": None}
         if kind == "struct":
-            return {"kind": "tuple", "value": self._words(value)[:MOST_WORDS]}
+            return {"kind": "tuple", "value": self._words(value, self._fields.get(name, {}))[:MOST_WORDS]}
         return describe(_shortest(value, c_type) if kind == "float" else value)
 
-    def _words(self, content: bytes) -> list[dict[str, Any]]:
+    def _words(self, content: bytes, fields: Mapping[int, str]) -> list[dict[str, Any]]:
         """Return a struct's addresses, and its other bytes as whole numbers of four."""
         words, at = [], 0
         content += bytes(-len(content) % 4)
         while at < len(content):
             address = struct.unpack_from("<Q", content, at)[0] if at % 8 == 0 and at + 8 <= len(content) else 0
             if address >= FIRST and address < self._next:
-                words.append(self.tensor_at(address, ""))
+                told = self.tensor_at(address, "")
+                words.append({**told, "field": fields[at]} if at in fields and told["kind"] == "tensor" else told)
                 at += 8
             else:
                 words.append(describe(struct.unpack_from("<i", content, at)[0]))

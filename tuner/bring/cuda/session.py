@@ -78,6 +78,8 @@ class Library:
         """Return what the library is given: a tensor by its address, or by that of its implementation."""
         if isinstance(value, list | tuple):
             return [self._value(each, pretty) for each in value]
+        if isinstance(value, dict):
+            return {name: self._field(each) for name, each in value.items()}
         if isinstance(value, torch.dtype):
             return _SCALAR_TYPES.get(str(value).removeprefix("torch."), 6)
         if isinstance(value, torch.device) or not isinstance(value, torch.Tensor):
@@ -91,6 +93,13 @@ class Library:
                 raise Refused(f"{GIVES_OTHER}{wanted} is taken, {told} is given")
             value = self.made(value, wanted)
         return self.recorder.address_of(value)
+
+
+    def _field(self, value: Any) -> Any:
+        """Return what a field of a struct is given: of a tensor both, as its type there is not told."""
+        if isinstance(value, torch.Tensor):
+            return "tensor", self.recorder.address_of(value), value._cdata
+        return list(map(self._field, value)) if isinstance(value, list | tuple) else self._value(value, "")
 
 
 # of c10/core/ScalarType.h

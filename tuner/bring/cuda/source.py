@@ -11,6 +11,7 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from tuner.bring.cuda.space import THREADS, fixed_of, knows, narrow, values_of
+from tuner.bring.cuda.ties import Tie, find_ties
 from tuner.tuning.cuda.functions import BLOCK, MOST_THREADS, Axis, CudaFunction, CudaText
 from tuner.tuning.cuda.text import read_file, read_text
 from tuner.tuning.operators.limits import Limits
@@ -31,6 +32,7 @@ class CudaSource:
     launched   parameters that only the launch uses (block_size_x of a function that asks blockDim)
     block      threads along x, y, z: expressions over the parameters and numbers; "" where nothing tells and only its author knows
     given      template parameters that are no parameters → the text that stands for them; "" where the file gives none
+    tied       constants that follow a parameter, by name: with another number for one alone the kernel is another
     tuner      of a Kernel Tuner script: what it says of the launch ("problem_size", "grid_div_x", "arguments", …)
     """
 
@@ -46,6 +48,7 @@ class CudaSource:
     given: dict[str, str] = field(default_factory=dict)
     line: int = 0
     tuner: dict[str, Any] | None = None
+    tied: dict[str, Tie] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -144,9 +147,13 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
                                  others=len(start) - len(free), most=free[name].most if name in free else function.threads or 1024)
         value = start[name] if start[name] is not None else params[name][(len(params[name]) - 1) // 2]
         default[name] = bool(value) if name in flags else value
+    tied = find_ties(text, {name: default[name] for name in params if name in holds.defines and type(default[name]) is int})
+    for name, tie in tied.items():
+        params.pop(name), default.pop(name)
+        params[tie.leader] = tuple(value for value in params[tie.leader] if tie.value(value) is not None)
     narrow(params, default, free)
     return CudaSource(path, text, holds, function, params, default, launched=tuple(free), block=block, given=fixed,
-                      line=function.line)
+                      line=function.line, tied=tied)
 
 
 def _looks_tuned(name: str, function: CudaFunction) -> bool:

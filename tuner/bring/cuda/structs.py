@@ -5,8 +5,13 @@ A tensor within a struct becomes an argument of its own, and its name stands in 
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any
+
+from tuner.bring.cuda.host_edits import fields_used
+from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.text import read_text
 
 
 def lift_tensors(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,11 +30,38 @@ def _lifted(launch: Mapping[str, Any]) -> dict[str, Any]:
         words = []
         for at, word in enumerate(one["value"]):
             if word["kind"] == "tensor":
-                arguments[f"{name}_{at}"] = word
-                word = {"kind": "str", "value": f"{name}_{at}"}
+                held = f"{name}_{word.get('field', at)}"
+                arguments[held] = word
+                word = {"kind": "str", "value": held}
             words.append(word)
         arguments[name] = {"kind": "tuple", "value": words}
     return {**launch, "arguments": arguments}
+
+
+def fields_written(text: str, kernel: str, argument: str) -> set[str]:
+    """Return the fields of a struct that a kernel writes to, through whatever names: they are read as arguments of their own."""
+    source = Source(text)
+    item = next((each for each in source.of_name.get(kernel, ()) if each.kind == "kernel" and each.body >= 0), None)
+    if item is None or item.closing < 0:
+        return set()
+    out, own = list(text), f"{argument}__"
+    fields = [name for _, name in fields_used(source, item, [argument])]
+    for at in range(item.body, item.last - 2):
+        if source.words[at] == argument and source.words[at + 1] == "." and source.words[at + 2] in fields:
+            begin, end = source.tokens.places[at], source.tokens.end_of(at + 2)
+            out[begin:end] = [f"{own}{source.words[at + 2]}", *[""] * (end - begin - 1)]
+    place = source.tokens.places[item.closing]
+    out[place] = "".join(f", float *{own}{name}" for name in fields) + ")"
+    again = next((each for each in read_text("".join(out)).functions if each.name == kernel), None)
+    arguments = again.arguments if again else ()
+    return {each.name.removeprefix(own) for each in arguments if each.written and each.name.startswith(own)}
+
+
+def fields_of(tree: ast.expr) -> list[str]:
+    """Return the names by which a call gives fields of structs: {"rows": 4096, "x": randn(4096, 64)}."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    keys = [key.value for node in nodes for key in node.keys if isinstance(key, ast.Constant)]
+    return list(dict.fromkeys(key for key in keys if isinstance(key, str) and key.isascii() and key.isidentifier()))
 
 
 def held_names(one: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
 from profiles.base.refused import Refused
@@ -18,19 +18,25 @@ from tuner.bring.calls.understand import META, Recorded
 from tuner.bring.cuda.fitting import fit_capped, fit_simple, value_of
 from tuner.bring.cuda.source import CudaSource
 from tuner.bring.cuda.structs import lift_tensors
+from tuner.bring.cuda.ties import Tie
 from tuner.tuning.cuda.functions import BLOCK
 from tuner.tuning.team.expressions import FUNCTIONS
 
 SMEM = "smem"
-_MOST_KNOWN = 24
+_MOST_KNOWN, _LARGE = 24, 1024
+_COMPARED = re.compile(r"(?:<=?|>=?|==)\s*(\d{1,9})\b(?!\s*>)")
 
 
 @dataclass
 class RecordedCuda(Recorded):
-    """See `calls.understand.Recorded`. `block` has a formula for each axis, `smem` one for the bytes of dynamic shared memory."""
+    """See `calls.understand.Recorded`. `block` has a formula for each axis, `smem` one for the bytes of dynamic shared memory.
+
+    `ties` are of the constants that follow what is tuned.
+    """
 
     block: list[str | None] = field(default_factory=list)
     smem: str | None = "0"
+    ties: dict[str, Tie] = field(default_factory=dict)
 
     @property
     def template(self) -> dict[str, Any]:
@@ -55,8 +61,8 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
     names = [each.name for each in source.function.template]        # the compiler tells names of types as well
     launch = {**launch, "constexprs": {name: launch["constexprs"][name] for name in names if name in launch["constexprs"]}}
     each = RecordedCuda(at, launch)
-    points = list(read_again(told, at, launch))
-    each.dims = name_dims(told, launch, points)
+    points = [one for one in read_again(told, at, launch) if not _overflows(launch, one)]
+    each.dims, each.ties = name_dims(told, launch, points), dict(source.tied)
     moved = _moved(source, points)
     for name, values in source.params.items():
         value = _value_of(launch, name, source)
@@ -69,6 +75,9 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
         else:
             each.untuned.append(f"{name}={value} is not tuned: the host was not seen to choose another")
     _fit_all(each, source, points, moved)
+    each.ties = {name: tie for name, tie in each.ties.items() if tie.leader in each.params}
+    each.untuned += [f"{name} follows {tie.leader}, as the file has them: {each.default[tie.leader]} and "
+                     f"{tie.value(each.default[tie.leader])}" for name, tie in each.ties.items()]
     for name, value in launch["constexprs"].items():
         each.chosen[name] = "tuned" if name in each.params else "the tensors' type" if value["kind"] == "str" else "the host's"
     for name in [name for name in BLOCK if name in each.params]:
@@ -78,6 +87,12 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
     each.here += dict.fromkeys(name for path, formula in each.formulas.items() if formula is None
                                and (name := path.split(".")[1]) not in each.params and not _is_plain_stride(launch, path))
     return each
+
+
+def _overflows(launch: Mapping[str, Any], one: Again) -> bool:
+    """Return whether a large number of the launch is none in another call: the host's own arithmetic has too few bits for it."""
+    return any(given["kind"] == "int" and given["value"] > _LARGE and one.launch["arguments"].get(name, {}).get("value", 1) <= 0
+               for name, given in launch["arguments"].items())
 
 
 def _is_plain_stride(launch: Mapping[str, Any], path: str) -> bool:
@@ -97,6 +112,10 @@ def _fit_left(each: RecordedCuda, points: Sequence[Again]) -> None:
     for path in [path for path, formula in each.formulas.items() if formula is None and path in numbers]:
         seen: list[Point] = [(one.env(each.dims), number) for one, number in zip(calls, numbers[path], strict=True)]
         formula = fit_simple(seen, list(each.dims), [], [])
+        roots: list[Point] = [(env, isqrt(number)) for env, number in seen if number > 0]
+        if formula is None and len(roots) == len(seen) and all(isqrt(number) ** 2 == number for _, number in seen):
+            side = fit_simple(roots, list(each.dims), [], [])
+            formula = side and f"{side} * {side}"
         each.formulas[path] = None if formula is None else _plain(formula)
     known = {f"({text})" if " " in text else text: numbers[path] for path, text in each.formulas.items()
              if text is not None and path in numbers and not text.isdecimal()}
@@ -173,7 +192,7 @@ def _fit_all(each: RecordedCuda, source: CudaSource, points: Sequence[Again], mo
     while True:
         used = [one for one in points if not one.choice or any(one in moved.get(name, ()) for name in each.params)]
         grid = [_read_grid(each, source, used, axis) or _fit(each, used, lambda one, axis=axis: _extent(one, axis))
-                for axis in range(max(len(one.launch["grid"]) for one in used))]
+                or _fit_by_cases(each, source, used, axis) for axis in range(max(len(one.launch["grid"]) for one in used))]
         block = [META.format(name) if name in each.params else _fit(each, used, lambda one, name=name: one.launch["options"][name])
                  for name in BLOCK]
         smem = _fit(each, used, lambda one: one.launch["options"].get(SMEM, 0))
@@ -227,11 +246,33 @@ def _fit(each: RecordedCuda, points: Sequence[Again], value: Any) -> str | None:
     fixed = sorted({one["value"] for one in each.launch["constexprs"].values() if type(one["value"]) is int and one["value"] > 1}
                    | {each.launch["options"][name] for name in BLOCK if each.launch["options"][name] > 1})
     blocks = [name for name in each.params if type(each.default[name]) is int]
-    return fit_simple(seen, sizes, blocks, fixed) or fit_capped(seen, sizes, blocks, fixed)
+    blocks += [name for name, tie in each.ties.items() if tie.leader in each.params]
+    formula = fit_simple(seen, sizes, blocks, fixed) or fit_capped(seen, sizes, blocks, fixed)
+    for name, tie in each.ties.items():
+        formula = formula and formula.replace(META.format(name), tie.formula(META.format(tie.leader)))
+    return formula
+
+
+def _fit_by_cases(each: RecordedCuda, source: CudaSource, points: Sequence[Again], axis: int) -> str | None:
+    """Return an extent that follows one formula up to a number that the text compares with, and another one beyond it."""
+    numbers = sorted({int(number) for number in _COMPARED.findall(source.text)})
+    names = [name for name, one in each.launch["arguments"].items() if one["kind"] == "int"]
+    for name in dict.fromkeys([*names, *each.dims]):
+        values = [_known(each, one).get(name, 0) for one in points]
+        for most in (bound for number in numbers for bound in (number - 1, number) if min(values) <= bound < max(values)):
+            parts = []
+            for is_below in (values[0] <= most, values[0] > most):           # the call's own case first
+                some = [one for one, value in zip(points, values, strict=True) if (value <= most) == is_below]
+                parts.append(_fit(each, some, lambda one: _extent(one, axis)) if len(some) > 1 else None)
+            if None not in parts:
+                below, beyond = parts if values[0] <= most else reversed(parts)
+                return f"({below} if {META.format(name)} <= {most} else {beyond})"
+    return None
 
 
 def _known(each: RecordedCuda, one: Again) -> dict[str, int]:
     """Return numbers by name: of macros, which no launch tells, those of the text or of the call's other choice."""
     known = {name: value for name, value in each.default.items() if type(value) is int}
     known |= one.known(each.dims)
-    return {**known, **({one.choice: one.chosen} if one.choice in each.params else {})}
+    known |= {one.choice: one.chosen} if one.choice in each.params else {}
+    return known | {name: tie.value(known[tie.leader]) or 0 for name, tie in each.ties.items() if tie.leader in known}

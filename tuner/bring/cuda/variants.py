@@ -51,11 +51,24 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
     if name not in defines and set(held) & proposed.function.uses:
         return                          # the kernel itself rests on the number, which a launch alone cannot change
     if held:
-        text = without_defines(source.text, held)
-        lines = "".join(f"#define {each} {other}\n" for each in held)
-        yield Variant(name, other, f"{lines}{text}", tuple(held))
+        numbers = dict.fromkeys(held, other) | {each: tie.value(other) for each, tie in proposed.tied.items() if tie.leader in held}
+        if None not in numbers.values():
+            lines = "".join(f"#define {each} {number}\n" for each, number in numbers.items())
+            yield Variant(name, other, f"{lines}{without_defines(source.text, numbers)}", tuple(numbers))
         return
     out, changed = list(source.text), False
+    places = [at for item in bodies for at in range(max(item.body, item.first), item.last + 1)]
+    if local := [at for at in places if _declares(source, at, name, value)]:         # const int BM = 64;
+        at = local[0] + 2
+        begin, end = source.tokens.places[at], source.tokens.end_of(at)
+        yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
+        return
+    if not any(source.words[at].rstrip("uUlL") == str(value) for at in places):     # 4 * 32
+        for at in places:
+            if source.words[at + 1] == "*" and _number(source.words[at]) * _number(source.words[at + 2]) == value:
+                begin, end = source.tokens.places[at], source.tokens.end_of(at + 2)
+                yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
+                return
     for item in bodies:
         for at in range(max(item.body, item.first), item.last + 1):
             number = source.words[at].rstrip("uUlL")
@@ -66,6 +79,17 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
                 changed |= number == str(value)
     if changed:
         yield Variant(name, other, "".join(out))
+
+
+def _declares(source: Source, at: int, name: str, value: int) -> bool:
+    """Return whether a local constant of a parameter's name is declared here: the name, `=`, the number, `;` or `,`."""
+    words = source.words[at:at + 4]
+    return len(words) == 4 and words[0] == name and words[1] == "=" and _number(words[2]) == value and words[3] in (";", ",")
+
+
+def _number(word: str) -> int:
+    plain = word.rstrip("uUlL")
+    return int(plain) if plain.isdecimal() else -1
 
 
 _NOWHERE = Path("kernel.cu")

@@ -69,7 +69,9 @@ def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
     while template and not template[-1]:                # defaults of the file's own
         template.pop()
     kernel = f'CudaKernel(Path(__file__).with_name("{kernel_file}"), "{name}"'
-    kernel += f", template={_texts(template)})" if template else ")"
+    kernel += f", template={_texts(template)}" if template else ""
+    tied = ", ".join(f'"{each}": "{tie.macro}"' for each, tie in source.tied.items())
+    kernel += f", defines={{{tied}}})" if tied else ")"
     presets = ", ".join(f'"{each}": {size}' for each, size in plan.dims.items())
     says = "`manage.py operators check` says what is left to do."
     lines = [f'"""{name} as an operator of Ridgepoint: {says}"""', "",

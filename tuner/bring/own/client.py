@@ -16,10 +16,12 @@ import argparse
 import ast
 import json
 import os
+import re
 import sys
 import time
 import urllib.error
 import urllib.request
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,9 @@ POLL_S, ASK_S, MAX_ANSWER = 1.0, 60.0, 64 << 20
 MOST_FILES, MOST_BYTES, MOST_FOLDERS = 200, 4 << 20, 12
 ROOTS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
 ENDED = ("done", "failed", "stopped")
+CPP, MOST_LOOKED_AT = (".h", ".cuh", ".hpp", ".inl", ".cpp", ".cc"), 50000
+WORD, INCLUDED = re.compile(r"[A-Za-z_]\w*"), re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([\w./-]+)[>"]', re.MULTILINE)
+DECLARED = re.compile(r"^[A-Za-z_][\w:<>*&, \t]*?\b(\w+)\s*\(", re.MULTILINE)
 
 
 class Refused(Exception):
@@ -97,6 +102,36 @@ def siblings_of(path: Path, root: Path) -> dict[str, str]:
             left -= size
             found[each] = text
             (later if each.name == "__init__.py" or not is_needed else waiting).append(each)
+    return {each.relative_to(root).as_posix(): text for each, text in found.items()}
+
+
+def sources_of(path: Path, root: Path, function: str) -> dict[str, str]:
+    """Return {path below the root: text} of what a CUDA C++ file includes, and of C++ files that name a function and its own.
+
+    An include is looked for beside the file, then in each folder above it, then by the end of its path below the root.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    own = set(DECLARED.findall(text)) - {function}
+    below = sorted(each for each in islice(root.rglob("*"), MOST_LOOKED_AT) if each.suffix in CPP and _is_below(each, root))
+    waiting, found, left = [path], dict[Path, str](), MOST_BYTES
+    for each in below if function and not re.search(rf"\b{re.escape(function)}\s*\(", text) else ():
+        other = each.read_text(encoding="utf-8", errors="replace") if each.suffix in (".cpp", ".cc") else ""
+        if re.search(rf"\b{re.escape(function)}\b", other) and own & set(WORD.findall(other)):
+            waiting.append(each)
+    while waiting:
+        here = waiting.pop()
+        text = here.read_text(encoding="utf-8", errors="replace")
+        if here != path:
+            left -= len(text.encode(errors="replace"))
+            if left < 0 or len(found) == MOST_FILES:
+                raise Refused(f"{path.name} includes more than {MOST_FILES} files or {MOST_BYTES:,} bytes of {root}")
+            found[here] = text
+        for name in INCLUDED.findall(text):
+            places = [folder / name for folder in (here.parent, *here.parents) if folder == root or root in folder.parents]
+            there = next((each.resolve() for each in places if _is_below(each, root)), None)
+            there = there or next((each for each in below if each.as_posix().endswith(f"/{name}")), None)
+            if there and there != path and there not in found and there not in waiting:
+                waiting.append(there)
     return {each.relative_to(root).as_posix(): text for each, text in found.items()}
 
 
@@ -185,7 +220,7 @@ def tune(options: argparse.Namespace) -> int:
     """Check the file, start the job, follow it. Returns the exit code."""
     name, _, kernel = options.file.partition(":")
     check = ask("/api/operators/check/", {**_named(options, name), "call": options.call, "dtype": options.dtype})
-    check = _followed(f"/api/operators/check/{check['id']}/", lambda one: f"{one['compiled']} of {one['samples']} samples compiled")
+    check = _followed(f"/api/operators/check/{check['id']}/", _step)
     if check["error"]:
         raise Refused(f"{check['error']['what']}. {check['error'].get('hint') or ''}".strip())
     if not name:
@@ -212,7 +247,8 @@ def _named(options: argparse.Namespace, name: str) -> dict[str, Any]:
     if not name or not path.is_file():
         raise Refused(f"{name}: there is no such file" if name else "name a file, or --source")
     root = root_of(path)
-    siblings = siblings_of(path, root) if path.suffix == ".py" else {}
+    function = options.call.partition("(")[0].strip()
+    siblings = siblings_of(path, root) if path.suffix == ".py" else sources_of(path, root, function)
     if siblings:
         say(f"with it: {', '.join(sorted(siblings))}")
     folder = path.parent.relative_to(root).as_posix() if siblings else ""
@@ -240,6 +276,13 @@ def _followed(path: str, words: Any) -> dict[str, Any]:
         if told["status"] in ENDED:
             return told
         time.sleep(POLL_S)
+
+
+def _step(check: dict[str, Any]) -> str:
+    step = check.get("step")
+    if step:
+        return f"{step['what']}, at most {step['most_s']:.0f} s"
+    return f"{check['compiled']} of {check['samples']} samples compiled"
 
 
 def _progress(job: dict[str, Any]) -> str:

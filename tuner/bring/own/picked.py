@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tuner.bring.cuda.host_text import files_that_call
 from tuner.bring.own.client import Refused, siblings_of
 from tuner.bring.travel.files import headers_of
 
@@ -40,10 +41,18 @@ def read_one(root: Path, path: str) -> dict[str, Any]:
         near = sorted(each.relative_to(root).as_posix() for each in root.rglob(file.name))[:3]
         return {"refused": f"there is no file {path}" + (f"; there is {', '.join(near)}" if near else "")}
     try:
-        siblings = siblings_of(file, root) if file.suffix == ".py" else headers_of(file, root)
+        siblings = siblings_of(file, root) if file.suffix == ".py" else headers_of(file, root) | _callers(file, root)
     except Refused as refused:
         return {"refused": str(refused).replace(f"{root}", "the tree")}
     return {"text": file.read_text(encoding="utf-8", errors="replace"), "siblings": siblings}
+
+
+def _callers(file: Path, root: Path) -> dict[str, str]:
+    """Return the C++ files that call a CUDA C++ file's host functions, with their headers."""
+    found: dict[str, str] = {}
+    for caller in files_that_call(file):
+        found |= {caller.relative_to(root).as_posix(): caller.read_text(errors="replace"), **headers_of(caller, root)}
+    return found
 
 
 def list_files(root: Path) -> list[dict[str, Any]]:

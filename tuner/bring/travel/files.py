@@ -17,7 +17,7 @@ RECORD, TREE = "kernel.json", "tree"
 MOST_FILES, MOST_BYTES, MOST_FILE_BYTES = 200, 4 << 20, 1 << 20
 MOST_PATH, MOST_PARTS = 240, 12
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z")
-_ENDINGS = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl")
+_ENDINGS = (".py", ".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".cc")
 _STEM = re.compile(r"[^A-Za-z0-9_]")
 ADAPTER = "_ridgepoint_adapter.py"
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from profiles.base.refused import Refused
 from tuner.bring.calls.drafts import draft_of_call
 from tuner.bring.calls.expression import is_expression
 from tuner.bring.check import check_file, read_file, with_real_configs
+from tuner.bring.cuda import headers
 from tuner.bring.cuda.check import choose_source, read_sources
 from tuner.bring.cuda.found import draft_of_call as draft_of_cuda_call
 from tuner.bring.cuda.write import file_beside, write_cuda_adapter
@@ -78,7 +81,9 @@ class Command(BaseCommand):
 
     def _check(self, path: Path, name: str, as_json: bool, options: dict[str, Any]) -> None:
         shows = not as_json and self.stderr.isatty()
+        os.environ.setdefault(headers.FOLDER, str(Path(settings.HOME) / "host-headers"))
         found = check_file(path, name, read_shape(options["shape"]), options["dtype"], run=options["run"], call=options["call"],
+                           step=lambda what, most_s: self.stderr.write(f"{what}, at most {most_s:.0f} s") if shows else None,
                            say=lambda done, of: self.stderr.write(f"\r{done} of {of} compiled", ending="") if shows else None)
         if shows:
             self.stderr.write("\r\033[K", ending="")

@@ -80,7 +80,7 @@ class _Inlined:
         if ".." in wanted:
             wanted = tuple(part for part in wanted if part not in (".", ".."))
         same = [each for each in self._files.get(wanted[-1], ()) if each.parts[-len(wanted):] == wanted]
-        return self._own(max(same, key=lambda each: (_shared(each, folder), -len(each.parts)))) if same else None
+        return self._own(max(same, key=lambda each: (shared_parts(each, folder), -len(each.parts)))) if same else None
 
     def _own(self, path: Path) -> Path | None:
         path = path.resolve()
@@ -90,20 +90,21 @@ class _Inlined:
     def _files(self) -> dict[str, list[Path]]:
         """Name → the headers of the repository that have it, in the order of their paths."""
         found: dict[str, list[Path]] = {}
-        for path in sorted(islice(_walk(self.root), MOST_FILES)):
+        for path in sorted(islice(walk(self.root, HEADERS), MOST_FILES)):
             found.setdefault(path.name, []).append(path)
         return found
 
 
-def _walk(root: Path) -> Iterator[Path]:
+def walk(root: Path, endings: tuple[str, ...]) -> Iterator[Path]:
+    """Yield the files below a folder whose names end so; those of builds and packages are left out."""
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(each for each in folders if each not in _SKIPPED)
         for each in files:
-            if each.endswith(HEADERS):
+            if each.endswith(endings):
                 yield Path(folder, each)
 
 
-def _shared(path: Path, folder: Path) -> int:
+def shared_parts(path: Path, folder: Path) -> int:
     """Return how many leading parts a header's path has in common with a folder's."""
     same = 0
     for one, other in zip(path.parts, folder.parts, strict=False):

@@ -7,10 +7,12 @@ measures finds there.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -77,18 +79,41 @@ def arch_of(capability: tuple[int, int]) -> str:
 
 
 def include_folders() -> list[str]:
-    """Return the folders of CUDA's own headers, as far as nvidia-cuda-runtime, nvidia-cuda-cccl and nvidia-curand are installed."""
-    from cuda import pathfinder
+    """Return the folders of CUDA's own headers: of NVIDIA's wheels, of CUDA_HOME, and where toolkits lie; each header once.
 
-    found = []
-    for library in ("cudart", "cccl", "curand"):
-        try:
-            place = pathfinder.find_nvidia_header_directory(library)
-        except Exception:               # a library that this version does not know
-            place = None
-        if place:
-            found.append(str(place))
-    return found
+    Packages are nvidia-cuda-runtime, nvidia-cuda-crt, nvidia-cuda-cccl and nvidia-curand.
+    """
+    found: dict[str, str] = {}
+    for library, header in HEADERS_OF.items():
+        place = _packaged(library)
+        for folder in (place, *_toolkit_folders()):
+            if folder and Path(folder, header).is_file():
+                found.setdefault(header, folder)
+    return list(dict.fromkeys(found.values()))
+
+
+HEADERS_OF = {"cudart": "cuda_runtime.h", "cccl": "cuda/std/version", "curand": "curand_kernel.h", "crt": "crt/mma.h"}
+
+
+def _packaged(library: str) -> str:
+    try:
+        from cuda import pathfinder
+
+        return str(pathfinder.find_nvidia_header_directory(library) or "")
+    except Exception:                   # not installed, or a library that this version does not know
+        return ""
+
+
+def _toolkit_folders() -> list[str]:
+    """Return the folders in which toolkits and conda keep headers, libcu++'s below them; those of torch's own wheel last."""
+    homes = [os.environ.get(name, "") for name in ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX")] + ["/usr/local/cuda"]
+    homes += [str(Path(nvcc).resolve().parents[1])] if (nvcc := shutil.which("nvcc")) else []
+    places = [Path(home, below) for home in homes if home for below in ("include", "targets/x86_64-linux/include",
+                                                                        "targets/sbsa-linux/include")]
+    nvidia = importlib.util.find_spec("nvidia")
+    for package in nvidia.submodule_search_locations or () if nvidia else ():
+        places += sorted(Path(package).glob("*/include"))
+    return [str(each / below) for each in places for below in (".", "cccl") if (each / below).is_dir()]
 
 
 def _headers(folder: Path) -> list[Path]:
@@ -130,11 +155,20 @@ def text_of(text: str, expression: str, defines: Mapping[str, str], folder: Path
     function does not name. A text that cannot be read stays as it is.
     """
     whole = with_own_headers(text, folder, name) if folder is not None else text
-    whole = without_defines(whole, defines.keys())
+    whole = without_defines(_with_pragmas(whole), defines.keys())
     try:
         return cut(Source(whole), expression, find_header)
     except Refused:
         return whole, []                        # the compiler says what is wrong with it
+
+
+def _with_pragmas(text: str) -> str:
+    """Return the text with `#pragma unroll` for a macro that stands for it, which another preprocessor reads as a directive."""
+    for macro in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+#[ \t]*pragma\b", text, re.MULTILINE):
+        told = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{macro}[ \t]+(#[^\n]*)", text, re.MULTILINE)
+        text = re.sub(rf"^([ \t]*){macro}\b", rf"\g<1>{told[1].rstrip()}" if told else macro, text, flags=re.MULTILINE)
+        text = re.sub(rf"^[ \t]*#[ \t]*define[ \t]+{macro}[ \t][^\n]*", "", text, flags=re.MULTILINE)
+    return text
 
 
 def compile_function(text: str, expression: str, defines: Mapping[str, str], arch: str, *, folder: Path | None = None,

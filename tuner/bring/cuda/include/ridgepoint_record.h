@@ -51,6 +51,18 @@ template <class T> PyObject *tell(const T &value) {
 }
 template <> inline PyObject *tell(const double &value) { return Py_BuildValue("(ssd)", "float", name_of<double>(), value); }
 
+// Tell where a field of an argument lies in it; `at` gives its address, and takes nothing that has no such field.
+template <class T, class F> void field(const T &of, const char *argument, const char *name, F &&at) {
+  if constexpr (std::is_class_v<T> && std::is_invocable_v<F, const T &>) {
+    PyObject *done = PyObject_CallMethod(recorder, "field", "ssn", argument, name,
+                                         (Py_ssize_t)((const char *)at(of) - (const char *)&of));
+    if (!done) throw Told("field");
+    Py_DECREF(done);
+  }
+}
+#define RIDGEPOINT_AT(argument, name) \
+  ::ridgepoint::field(argument, #argument, #name, [](const auto &it) -> decltype((const void *)&it.name) { return &it.name; });
+
 template <class... A>
 void note(const char *kernel, const char *pretty, std::initializer_list<const char *> names, const A &...values) {
   PyObject *given = PyList_New(0);
@@ -75,6 +87,13 @@ inline void hold(const void *at, const void *content, size_t bytes) {
   Py_DECREF(done);
 }
 enum { most_held = 65536 };
+
+// Tell that a library was called: what it launches is its own, and what it computes is not known.
+inline void pass_over(const char *name) {
+  PyObject *done = PyObject_CallMethod(recorder, "pass_over", "s", name);
+  if (!done) throw Told("pass_over");
+  Py_DECREF(done);
+}
 
 inline void *allocate(size_t bytes) {
   PyObject *address = PyObject_CallMethod(recorder, "allocate", "n", (Py_ssize_t)bytes);
@@ -131,6 +150,18 @@ cudaError_t cudaOccupancyMaxPotentialBlockSize(int *grid, int *block, void (*)(A
   *block = most > 0 && most < 256 ? most : 256, *grid = 132 * (2048 / *block);
   return cudaSuccess;
 }
+template <class F, class... A>
+cudaError_t cudaOccupancyMaxPotentialBlockSizeVariableSMem(int *grid, int *block, void (*kernel)(A...), F, int most = 0) {
+  return cudaOccupancyMaxPotentialBlockSize(grid, block, kernel, 0, most);
+}
+template <class... A>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, void (*kernel)(A...), int threads, size_t shared, unsigned) {
+  return cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, kernel, threads, shared);
+}
+template <class... A> cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, void (*)(A...), const cudaLaunchConfig_t *) {
+  *clusters = 132;
+  return cudaSuccess;
+}
 namespace ridgepoint {
 template <class... A, size_t... I> void launch_by(void (*kernel)(A...), void **given, std::index_sequence<I...>) {
   kernel(*static_cast<std::remove_reference_t<A> *>(given[I])...);
@@ -161,13 +192,43 @@ namespace ridgepoint {
 
 template <class T> struct Plain { using type = std::remove_cv_t<std::remove_reference_t<T>>; };
 
+// A struct of the file is given as {"field": value}: `ridgepoint_set` of what is compiled knows the names that the call gives.
+template <class T, class = void> inline constexpr bool has_fields = false;        // nor of a class that is only declared
+template <class T> inline constexpr bool has_fields<T, std::enable_if_t<std::is_class_v<T> && (sizeof(T) > 0)>> =
+    std::is_default_constructible_v<T> && std::is_move_constructible_v<T> && std::is_move_assignable_v<T>;
 template <class T, class = void> struct From {
-  static T get(PyObject *) {
+  static T get(PyObject *one) {
+    if constexpr (has_fields<T>)
+      if (PyDict_Check(one)) {
+        T made{};
+        ridgepoint_set(made, one);
+        return made;
+      }
     std::string type = name_of<T>();
     type = type.substr(type.find("T = ") + 4);
-    throw std::invalid_argument("it takes a " + type.substr(0, type.size() - 1) + ", which no call can give");
+    type.resize(type.size() - 1);
+    throw std::invalid_argument("it takes a " + type + (has_fields<T> ? ", which is given by its fields: {\"field\": value}" : ", which no call can give"));
   }
 };
+// A tensor within a struct comes as ("tensor", its address, that of its implementation).
+template <class T> PyObject *part_for(PyObject *one) {
+  bool is_tensor = PyTuple_Check(one) && PyTuple_GET_SIZE(one) == 3 && PyUnicode_Check(PyTuple_GET_ITEM(one, 0));
+  return is_tensor ? PyTuple_GET_ITEM(one, std::is_pointer_v<T> ? 1 : 2) : one;
+}
+template <class T> void fill_field(T &field, PyObject *given, const char *name) {
+  PyObject *one = PyDict_GetItemString(given, name);
+  if (!one) return;
+  if constexpr (std::is_array_v<T>) {
+    for (Py_ssize_t at = 0; at < PySequence_Size(one) && at < (Py_ssize_t)std::extent_v<T>; at++) {
+      PyObject *each = PySequence_GetItem(one, at);
+      field[at] = From<std::remove_extent_t<T>>::get(part_for<std::remove_extent_t<T>>(each));
+      Py_DECREF(each);
+    }
+  } else if constexpr (std::is_move_assignable_v<T>) field = From<T>::get(part_for<T>(one));
+}
+template <class T, class F> void set_field(T &made, F &&set) { if constexpr (std::is_invocable_v<F, T &>) set(made); }
+#define RIDGEPOINT_FIELD(name) \
+  ::ridgepoint::set_field(made, [&](auto &it) -> decltype((void)it.name) { ::ridgepoint::fill_field(it.name, given, #name); });
 template <> struct From<bool> { static bool get(PyObject *one) { return PyObject_IsTrue(one) == 1; } };
 template <class T> struct From<T, std::enable_if_t<(std::is_integral_v<T> && !std::is_same_v<T, bool>) || std::is_enum_v<T>>> {
   static T get(PyObject *one) {
@@ -202,6 +263,12 @@ template <> struct From<const char *> { static const char *get(PyObject *one) { 
 template <class T> struct From<T *> {
   static T *get(PyObject *one) {
     if (one == Py_None) return nullptr;
+    if constexpr (has_fields<std::remove_cv_t<T>>)
+      if (PyDict_Check(one)) {
+        static std::remove_cv_t<T> kept;
+        kept = From<std::remove_cv_t<T>>::get(one);
+        return &kept;
+      }
     void *address = PyLong_AsVoidPtr(one);
     if (PyErr_Occurred()) throw Told("a tensor");
     return (T *)address;

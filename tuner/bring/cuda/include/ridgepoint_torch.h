@@ -10,6 +10,7 @@
 #include <ATen/core/TensorAccessor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <mutex>
 
 #include "ridgepoint_record.h"
 
@@ -111,7 +112,16 @@ inline cudaDeviceProp *getCurrentDeviceProperties() {
 }
 inline cudaDeviceProp *getDeviceProperties(c10::DeviceIndex) { return getCurrentDeviceProperties(); }
 inline bool is_available() { return true; }
+inline void *getCurrentCUDABlasHandle() { return nullptr; }
+inline void *getCurrentCUDABlasLtHandle() { return nullptr; }
+inline void *getCurrentCUDASparseHandle() { return nullptr; }
+inline void *getCurrentCUDASolverDnHandle() { return nullptr; }
 inline int warp_size() { return 32; }
+inline dim3 getApplyBlock(int most = 512) { return dim3(most); }
+template <int step = 1> bool getApplyGrid(uint64_t n, dim3 &grid, c10::DeviceIndex, int most = 512) {
+  grid = dim3(unsigned((n + uint64_t(most) * step - 1) / (uint64_t(most) * step)));
+  return true;
+}
 template <class T, class U> constexpr T ATenCeilDiv(T a, U b) { return (a + b - 1) / b; }
 namespace detail {
 template <class T, class I> struct TensorInfo {
@@ -124,19 +134,45 @@ template <class T, class I> TensorInfo<T, I> getTensorInfo(const at::Tensor &of)
   for (int at = 0; at < told.dims; at++) told.sizes[at] = of.size(at), told.strides[at] = of.stride(at);
   return told;
 }
+enum { CUDA_NUM_THREADS = 1024 };
+inline int GET_BLOCKS(int64_t n, int64_t most = CUDA_NUM_THREADS) { return int((n - 1) / most + 1); }
+inline int getDefaultCUDAGenerator(int = -1) { return 0; }
 inline bool canUse32BitIndexMath(const at::Tensor &of, int64_t most = 2147483647) { return of.numel() < most; }
 }  // namespace detail
 }  // namespace at::cuda
 namespace at {
 template <class T> struct RestrictPtrTraits { using PtrType = T *; };
 namespace native {}
+// Random numbers of a GPU: a seed and a place in its sequence.
+struct PhiloxCudaState {
+  union { uint64_t val; int64_t *ptr; } seed_{}, offset_{};
+  uint32_t offset_intragraph_ = 0;
+  bool captured_ = false;
+};
+struct CUDAGeneratorImpl {
+  std::mutex mutex_;
+  PhiloxCudaState philox_cuda_state(uint64_t) { return {}; }
+  std::pair<uint64_t, uint64_t> philox_engine_inputs(uint64_t) { return {0, 0}; }
+  uint64_t current_seed() { return 0; }
+};
+template <class T, class... A> T *ridgepoint_generator(A &&...) { static T one; return &one; }
 }  // namespace at
+struct THCState;
+inline cudaStream_t THCState_getCurrentStream(THCState *) { return nullptr; }
+#define get_generator_or_default ridgepoint_generator
+#define check_generator ridgepoint_generator
 
 #define AT_CUDA_CHECK(...) ((void)(__VA_ARGS__))
 #define C10_CUDA_CHECK(...) ((void)(__VA_ARGS__))
 #define C10_CUDA_ERROR_HANDLED(...) (__VA_ARGS__)
 #define C10_CUDA_IGNORE_ERROR(...) ((void)(__VA_ARGS__))
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() ((void)0)
+#define TORCH_CUDABLAS_CHECK(...) ((void)(__VA_ARGS__))
+#define TORCH_CUDASPARSE_CHECK(...) ((void)(__VA_ARGS__))
+#define TORCH_CUSOLVER_CHECK(...) ((void)(__VA_ARGS__))
+#define AT_CUDA_DRIVER_CHECK(...) ((void)(__VA_ARGS__))
+#define C10_CUDA_CHECK_WARN(...) ((void)(__VA_ARGS__))
+#define CUDA_KERNEL_ASSERT_MSG(...) ((void)0)
 #define STD_CUDA_CHECK(...) ((void)(__VA_ARGS__))
 #define STD_CUDA_KERNEL_LAUNCH_CHECK() ((void)0)
 #define THCudaCheck(...) ((void)(__VA_ARGS__))

@@ -1,0 +1,244 @@
+"""Hosts of CUDA C++ as people write them: bound by another file, as lambdas, with structs, libraries and constants that fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from profiles.base.refused import Refused
+from tests.tuner.bring.test_cuda_call import compiles, recorded
+from tuner.bring.calls.again import Again
+from tuner.bring.calls.expression import read_call
+from tuner.bring.cuda import headers
+from tuner.bring.cuda.build import say_errors
+from tuner.bring.cuda.callers import with_lambda
+from tuner.bring.cuda.host_text import host_part
+from tuner.bring.cuda.libraries import stand_ins
+from tuner.bring.cuda.source import read_cuda
+from tuner.bring.cuda.structs import fields_of, fields_written
+from tuner.bring.cuda.ties import Tie, find_ties, followed
+from tuner.bring.cuda.understand import RecordedCuda, _fit_by_cases
+from tuner.tuning.cuda.tokens import Tokens
+
+PARAMS = """#pragma once
+struct Base { int rows, columns; };
+struct Params : Base { void *__restrict__ x_ptr, *__restrict__ y_ptr; float factor; };
+"""
+KERNEL = """#include "params.h"
+__global__ void scale_rows(Params p) {
+  for (int at = threadIdx.x; at < p.columns; at += blockDim.x)
+    ((float *)p.y_ptr)[blockIdx.x * p.columns + at] = p.factor * ((const float *)p.x_ptr)[blockIdx.x * p.columns + at];
+}
+template <int THREADS> void run_scale(Params &p, cudaStream_t stream) { scale_rows<<<p.rows, THREADS, 0, stream>>>(p); }
+template void run_scale<128>(Params &p, cudaStream_t stream);
+void run_plain(const Params &p) { scale_rows<<<p.rows, 128>>>(p); }
+"""
+CALLER = """#include "params.h"
+template <int THREADS> void run_scale(Params &p, cudaStream_t stream);
+void scale(float *y, float *x, int rows, int columns) {
+  Params p{};
+  p.rows = rows, p.columns = columns, p.x_ptr = x, p.y_ptr = y, p.factor = 2;
+  run_scale<128>(p, nullptr);
+}
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A repository with a kernel, the struct that it takes, and the file that fills one."""
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "csrc").mkdir()
+    for name, text in (("params.h", PARAMS), ("mine.cu", KERNEL), ("bind.cpp", CALLER)):
+        (tmp_path / "csrc" / name).write_text(text)
+    return tmp_path / "csrc"
+
+
+def test_a_function_of_another_file_of_the_repository_is_called(tree: Path) -> None:
+    part = host_part(KERNEL, tree, "mine.cu", "scale")
+    assert "p.factor = 2" in part.plain and part.kernels == ("scale_rows",)
+    with pytest.raises(Refused, match="no host function other; it has run_scale, run_plain"):
+        host_part(KERNEL, tree, "mine.cu", "other")
+
+
+@compiles
+@pytest.mark.process
+@pytest.mark.torch
+@pytest.mark.parametrize("call", [
+    "scale(empty(4096, 1024), randn(4096, 1024), 4096, 1024)",
+    'run_plain({"rows": 4096, "columns": 1024, "factor": 2.0, "x_ptr": randn(4096, 1024), "y_ptr": empty(4096, 1024)})'])
+def test_a_struct_is_filled_by_another_file_or_by_the_call(tree: Path, call: str) -> None:
+    found, adapter = recorded(tree, KERNEL, call)
+    assert found.recorded is not None and found.recorded["grid"] == [4096] and 'out="p_y_ptr"' in adapter
+    assert "Struct([M, N, 'p_x_ptr', 'p_y_ptr', 1073741824, 0])" in adapter
+
+
+def test_fields_of_structs_are_names() -> None:
+    assert fields_of(read_call('run({"rows": 4, "x": [1, 2]}, {"rows": 8, "y": 2.0})').tree) == ["rows", "x", "y"]
+
+
+def test_what_a_kernel_writes_to_through_a_struct_is_seen(tmp_path: Path) -> None:
+    text = """struct P { void *out_ptr; const float *in; float *more; int n; };
+__global__ void k(const P p) {
+  float *out = reinterpret_cast<float *>(p.out_ptr) + blockIdx.x * p.n;
+  out[threadIdx.x] = p.in[threadIdx.x];
+}
+"""
+    assert fields_written(text, "k", "p") - {"n"} == {"out_ptr"}         # a number is no address, whatever it is added to
+
+
+@pytest.mark.parametrize(("body", "changed"), [
+    ("const int BM = 64, BN = 64; k<BM, BN><<<n / BM, BM * BN / 64>>>(x);", "const int BM = 32, BN = 64;"),
+    ("int block = 4 * 32; k2<<<n / block, block>>>(x);", "int block = 64;")])
+def test_a_number_of_the_host_is_changed_where_it_stands(tmp_path: Path, body: str, changed: str) -> None:
+    text = f"""template <int BM, int BN> __global__ void k(float *x) {{ x[blockIdx.x * BM + BN] = 0; }}
+__global__ void k2(float *x) {{ x[blockIdx.x * blockDim.x + threadIdx.x] = 0; }}
+void run(float *x, int n) {{ {body} }}
+"""
+    assert changed in host_part(text, tmp_path, "mine.cu", "run").text
+
+
+def test_a_lambda_of_a_binding_is_a_function() -> None:
+    text = 'PYBIND11_MODULE(a, m) {\n  m.def("twice", [](at::Tensor x, double by = 2) -> at::Tensor { return mul(x, by); });\n}\n'
+    assert "auto twice(at::Tensor x, double by = 2) -> at::Tensor { return mul(x, by); }" in with_lambda(text, "twice")
+    assert with_lambda(text, "other") == text
+
+
+@pytest.mark.parametrize(("given", "expected"), [
+    ("run<4>(x);", "&run<4>"), ('m.def("run", &run<8>);', "&run<8>"), ("template void run<2>(float *x);\nrun<4>(x);", "&run<2>")])
+def test_a_template_is_called_as_the_file_calls_it(tmp_path: Path, given: str, expected: str) -> None:
+    text = f"""template <int N> __global__ void k(float *x) {{ x[N] = 0; }}
+template <int N> void run(float *x) {{ k<N><<<1, 32>>>(x); }}
+{given if given.startswith("template") else f"void bind(float *x) {{ {given} }}"}
+"""
+    assert expected in host_part(text, tmp_path, "mine.cu", "run").text
+
+
+def test_numbers_of_a_template_are_given_beside_the_call(tmp_path: Path) -> None:
+    text = "template <int N> __global__ void k(float *x) {}\ntemplate <int N> void run(float *x) { k<N><<<M, 32>>>(x); }\n"
+    with pytest.raises(Refused, match="--shape N=NUMBER"):
+        host_part(text, tmp_path, "mine.cu", "run")
+    part = host_part(text, tmp_path, "mine.cu", "run", numbers={"N": 4, "M": 7})
+    assert "&run<4>" in part.text and "#define M 7" in part.text and "#define N" not in part.text
+
+
+LIBRARIES = """#include <cublas_v2.h>
+#include <cub/cub.cuh>
+#include <thrust/sort.h>
+__global__ void add(float *y, const float *x, int n) {
+  int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (at < n) y[at] += x[at];
+}
+void run(float *y, float *x, int n) {
+  cublasHandle_t handle;
+  cublasStatus_t status = cublasCreate(&handle);
+  if (status != CUBLAS_STATUS_SUCCESS) return;
+  float one = 1;
+  cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_T, n, n, n, &one, x, n, x, n, &one, y, n);
+  void *room = nullptr;
+  size_t bytes = 0;
+  cub::DeviceScan::InclusiveSum(room, bytes, x, y, n);
+  cudaMalloc(&room, bytes);
+  cub::DeviceScan::InclusiveSum(room, bytes, x, y, n);
+  thrust::device_ptr<float> at(y);
+  thrust::sort(thrust::device, at, at + n);
+  add<<<(n + 255) / 256, 256>>>(y, x, n);
+}
+"""
+
+
+def test_names_of_libraries_stand_in() -> None:
+    lines = "\n".join(stand_ins(Tokens(LIBRARIES.partition("void run")[2]).words, {"cublasMine"}))
+    assert "typedef void *cublasHandle_t;" in lines and "enum { CUBLAS_STATUS_SUCCESS, CUBLAS_OP_N, CUBLAS_OP_T };" in lines
+    assert "int cublasSgemm(A &&...)" in lines and "struct DeviceScan" in lines and "ridgepoint_thrust.h" in lines
+    [line] = stand_ins(Tokens("curandState_t s; curand_init(1, 2, 3, &s);").words, set())
+    assert line.startswith("struct curandState_t {")
+
+
+@compiles
+@pytest.mark.process
+@pytest.mark.torch
+def test_calls_of_libraries_are_passed_over_and_said(tmp_path: Path) -> None:
+    found, _ = recorded(tmp_path, LIBRARIES, "run(empty(1048576), randn(1048576), 1048576)")
+    assert found.name == "add" and found.default == {"block_size_x": 256}
+    assert any("cublasCreate, cublasSgemm, cub::DeviceScan::InclusiveSum, thrust::sort" in note for note in found.notes)
+
+
+TIED = """const int BLOCKWIDTH = 256;
+const int BLOCKHEIGHT = 24;
+__global__ void product(const float *v, const int *m, float *out, int height, int width) {
+  int row = BLOCKHEIGHT * blockIdx.x, column = BLOCKWIDTH * blockIdx.y + threadIdx.x;
+  __shared__ float held[BLOCKWIDTH];
+  held[threadIdx.x] = v[(row / BLOCKHEIGHT) * BLOCKWIDTH + threadIdx.x];
+  __syncthreads();
+  float sum = 0;
+  for (int k = 0; k < BLOCKWIDTH && row < height; k++) sum += held[k] * m[row * width + column];
+  atomicAdd(&out[column], sum);
+}
+void run(const float *v, const int *m, float *out, int height, int width) {
+  dim3 blocks((height + BLOCKHEIGHT - 1) / BLOCKHEIGHT, (width + BLOCKWIDTH - 1) / BLOCKWIDTH);
+  product<<<blocks, BLOCKWIDTH>>>(v, m, out, height, width);
+}
+"""
+
+
+@pytest.mark.parametrize(("text", "numbers", "expected"), [
+    ("v[(row / BLOCKHEIGHT) * BLOCKWIDTH + t]", {"BLOCKHEIGHT": 24, "BLOCKWIDTH": 256}, {"BLOCKHEIGHT": Tie("BLOCKWIDTH", 3, 32)}),
+    ("x = n * A / B;", {"A": 64, "B": 16}, {"B": Tie("A", 1, 4)}),
+    ("static_assert(A == 4 * B, 4);", {"A": 64, "B": 16}, {"B": Tie("A", 1, 4)}),
+    ("static_assert(A % B == 0);", {"A": 64, "B": 16}, {}), ("x = n / A + m * B;", {"A": 64, "B": 16}, {})])
+def test_constants_that_must_fit_each_other(text: str, numbers: dict[str, int], expected: dict[str, Tie]) -> None:
+    assert find_ties(text, numbers) == expected
+
+
+def test_a_constant_that_follows_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(TIED)
+    [source] = read_cuda(path)
+    assert "BLOCKHEIGHT" not in source.params and "BLOCKWIDTH" in source.params
+    assert source.tied["BLOCKHEIGHT"].macro == "({BLOCKWIDTH} * 3 / 32)"
+    assert followed(source.tied, {"BLOCKWIDTH": 128}) == {"BLOCKHEIGHT": "12"} and Tie("BLOCKWIDTH", 3, 32).value(16) is None
+
+
+@compiles
+@pytest.mark.process
+@pytest.mark.torch
+def test_a_pair_is_tuned_as_one(tmp_path: Path) -> None:
+    found, adapter = recorded(tmp_path, TIED, "run(randn(4096), zeros(384, 1024, dtype=int32), zeros(1024), 384, 1024)")
+    assert found.default == {"BLOCKWIDTH": 256} and any("BLOCKHEIGHT follows BLOCKWIDTH" in note for note in found.notes)
+    assert 'defines={"BLOCKHEIGHT": "({BLOCKWIDTH} * 3 / 32)"}' in adapter.replace("'", '"')
+    assert 'triton.cdiv(meta["height"], (meta["BLOCKWIDTH"] * 3 // 32))' in adapter
+
+
+def test_a_grid_by_cases() -> None:
+    def launch(size: int) -> dict[str, Any]:
+        return {"grid": [size // 32 if size <= 1024 else 132], "arguments": {"n": {"kind": "int", "value": size}}, "constexprs": {},
+                "options": {"block_size_x": 256, "block_size_y": 1, "block_size_z": 1}}
+    points = [Again(launch(512)), *(Again(launch(size), 512, size) for size in (1024, 256, 2048, 4096))]
+    each = RecordedCuda(0, launch(512))
+    each.dims = {"n": 512}
+    source: Any = SimpleNamespace(text="if (n <= 1024) k<<<n / 32, 256>>>(n); else k<<<132, 256>>>(n);")
+    assert _fit_by_cases(each, source, points, 0) == '(triton.cdiv(meta["n"], 32) if meta["n"] <= 1024 else 132)'
+    assert _fit_by_cases(each, SimpleNamespace(text="k<<<grid, 256>>>(n);"), points, 0) is None       # type: ignore[arg-type]
+
+
+def test_a_header_that_is_missing_names_its_package() -> None:
+    said = say_errors("a.cpp:3:10: fatal error: cuda/std/limits: No such file or directory", "a.cu", ())
+    assert "nvidia-cuda-cccl" in said
+
+
+def test_compiled_headers_are_of_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\ntouch $1\n")
+    compiler.chmod(0o755)
+    (tmp_path / "version.py").write_text("1")
+    command, root = [str(compiler), "-O0"], tmp_path / "kept"
+    monkeypatch.setenv(headers.FOLDER, str(root))
+    assert headers.kept_headers(command, tmp_path) == [] and headers.make_headers(root, command, tmp_path)
+    [flag, header] = headers.kept_headers(command, tmp_path)
+    assert flag == "-include" and Path(f"{header}.gch").exists() and Path(header).read_text().startswith("#include")
+    (tmp_path / "version.py").write_text("2")                   # another PyTorch: the ones before make room
+    assert headers.kept_headers(command, tmp_path) == [] and headers.make_headers(root, command, tmp_path)
+    assert len([each for each in root.iterdir() if each.is_dir()]) == 1
