@@ -49,7 +49,7 @@ def params_of(kernel: Kernel) -> dict[str, tuple[Any, ...]]:
 def _few(name: str, start: Any) -> tuple[int, ...]:
     """Return the values of what takes few; () where the host's own is far from these: SPLIT_SIZE=256, BLOCK_ROWS=64."""
     few = next((values for pattern, values in _FEW if pattern.search(name)), ())
-    return few if not few or type(start) is not int or start <= 4 * few[-1] else ()
+    return few if not few or type(start) is not int or start <= 2 * few[-1] else ()
 
 
 def _powers(start: Any, alone: bool) -> tuple[int, ...]:

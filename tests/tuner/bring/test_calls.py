@@ -30,7 +30,7 @@ GPU = "sm_90"
     "__import__('os').system('true')", "f(lambda: 1)", "f(x for x in y)", "f(*a)", "f(**a)", "f(a.__class__)", "f(1 if 2 else 3)",
     "f", "randn(3)", "f(10 ** 9 ** 9)", "f(x := 1)", "f(b'x')", "f([" + "1," * 400 + "])",
     "(" * 400, "f(" + "-" * 60 + "1)",
-    f"f({1 << 50})", "", "f(f'{a}')", "f(a[0])", "f(" * 30 + ")" * 30])
+    f"f({1 << 50})", "", "f(f'{a}')", "f(a[b])", "f(2 ** 65)", "f(a[0:b])", "f(" * 30 + ")" * 30])
 def test_what_is_no_plain_call_is_refused(text: str) -> None:
     with pytest.raises(Refused):
         read_call(text)
@@ -331,7 +331,7 @@ def test_what_a_call_cannot_tell_is_asked_and_never_written_as_if_known(calls: C
         calls.record(call)
         assert 'GRID = lambda meta: (triton.cdiv(meta["n"], meta["BLOCK"]),)' in calls.adapters["count"], call
     calls.record("sorts(randn(4096))")
-    assert "what x_ptr holds" in calls.adapters["count"]
+    assert "torch.randperm(" in calls.adapters["count"]         # drawn, since the host sorts them
     assert "values of tensors" in calls.asked.record("looks(randn(4194304))")["failed"]
     assert "holds no nothing" in calls.asked.record("nothing(randn(4096))")["failed"]
     assert calls.record("lengths(3000)")["count"].recorded["grid"] == [6]        # type: ignore[index]

@@ -26,7 +26,7 @@ def test_a_test_at_the_top_is_not_run(run: str) -> None:
 
 
 @pytest.mark.parametrize("run", ["configs = make_configs()", "register()", "testing_configs = make_configs()",
-                                 "assert torch.allclose(x, y), (x, y)"])
+                                 "assert torch.allclose(x, y), (x, y)", "BLOCK = max(64, 128)", "from triton import nothing"])
 def test_what_may_be_needed_is_run_and_may_fail(run: str) -> None:
     out, text = left(f"def make_configs(): ...\ndef register(): ...\n{run}\n")
     assert not out and f"try:\n    {run}\nexcept" in text and f"{FAILED}(3," in text
@@ -37,8 +37,9 @@ def test_a_result_that_something_reads_is_made() -> None:
     assert not out and "CONFIGS = test_configs()" in text
 
 
-@pytest.mark.parametrize("text", ["import torch\nx = torch.zeros(2)\n", "if __name__ == '__main__':\n    test()\n",
-                                  "def test(): ...\nclass A:\n    x = test()\n", "BLOCK = max(64, 128)\n"])
+@pytest.mark.parametrize("text", ["import torch\nx = torch.pi\n", "if __name__ == '__main__':\n    test()\n",
+                                  "def test(): ...\nclass A:\n    x = test()\n", "from __future__ import annotations\n",
+                                  "from torch import *\n"])
 def test_all_else_stays_as_it_is(text: str) -> None:
     assert left(text) == ({}, ast.unparse(ast.parse(text)))
 

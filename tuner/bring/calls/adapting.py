@@ -39,6 +39,7 @@ class Writing:
         self.asks: list[str] = list(each.unsure)
         self.to_do: list[str] = []
         self.counts_sms = False
+        self.functions: dict[str, list[str]] = {}       # compiled functions that it is given, by their modules
         self.is_here = bool(each.here)          # whether the operator has the call's own sizes alone
         self.dims = each.dims or {"N": 1}
         self.tensors = {name: one for name, one in self.launch["arguments"].items() if one["kind"] == "tensor"}
@@ -65,7 +66,8 @@ class Writing:
         shares = [name for name, one in self.tensors.items() if name != out and one["storage"] == self.tensors[out]["storage"]
                   and self.changed.first(name) != self.changed.first(out)]
         is_read = out in arguments and arguments[out].loaded
-        if shares or (is_read and self.changed.first(out) not in self.changed.known):
+        is_told = self.changed.first(out) in self.changed.known or self.tensors[out].get("anything")
+        if shares or (is_read and not is_told):
             self.asks.append(f"{out} is read and written: what it holds before a launch, and how it comes back to that")
         return out
 
@@ -101,22 +103,26 @@ class Writing:
 
     def launched(self) -> str:
         """Return what is launched: the file's kernel, under rules for what its host computes from its blocks."""
-        return "KERNEL" if self.each.derived or self.each.makes or self._is_own() else self._function()
+        return "KERNEL" if self.each.derived or self.each.makes or self._is_listed() else self._function()
 
-    def _is_own(self) -> bool:
-        """Return whether an autotuner of somebody's own lists the configurations, which Triton's is then given."""
-        return bool(self.launch["autotune"] and self.launch["autotune"].get("own"))
+    def _is_listed(self) -> bool:
+        """Return whether configurations are written out: of an autotuner of somebody's own, or above rules that need them."""
+        autotune = self.launch["autotune"]
+        return bool(autotune and (autotune.get("own") or self.each.makes or self.each.derived))
 
     def rules(self) -> list[str]:
         """Return the line that makes them."""
-        if self._is_own():
-            configs = ", ".join(_config(each) for each in self.launch["autotune"]["configs"])
-            return [f"KERNEL = triton.autotune(configs=[{configs}], key=[])({self._function()}.fn)"]
-        if not self.each.derived and not self.each.makes:
-            return []
-        rules = {name: f"lambda meta: {self._in_arguments(formula)}" for name, formula in self.each.derived.items()}
-        rules |= {name: f"lambda meta: {self._in_arguments(made)}" for name, made in self.each.makes.items()}
-        return [f"KERNEL = triton.heuristics({write_mapping(rules)})({self._function()})"]
+        rules = {name: f"lambda meta: {self._in_arguments(formula)}"
+                 for name, formula in (*self.each.derived.items(), *self.each.makes.items())}
+        above = f"triton.heuristics({write_mapping(rules)})" if rules else ""
+        if not self._is_listed():
+            return [f"KERNEL = {above}({self._function()})"] if rules else []
+        autotune = self.launch["autotune"]
+        configs = ", ".join(_config(each) for each in autotune["configs"])
+        kept = "".join(f", {name}={autotune[name]!r}" for name in ("reset_to_zero", "restore_value") if autotune[name])
+        below = f"{self._function()}.fn" + (".fn" if self.launch["heuristics_above"] else "")
+        kernel = f"{above}({below})" if rules else below
+        return [f"KERNEL = triton.autotune(configs=[{configs}], key=[]{kept})({kernel})"]
 
     def _tensor(self, name: str, one: Mapping[str, Any]) -> str:
         extents = [self._formula(f"arguments.{name}.shape.{axis}", size) for axis, size in enumerate(one["shape"])]
@@ -132,15 +138,13 @@ class Writing:
 
     def _whole(self, name: str, one: Mapping[str, Any], shape: str) -> str:
         dtype = f"torch.{one['dtype']}"
-        if name == self.out:
+        if name == self.out or one.get("anything"):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
         made = next((each for each in self.told.get("inputs", ()) if each["storage"] == one["storage"]), None)
         bounds = made["bounds"] if made else []
         if made and made["maker"] == "randint" and len(bounds) == 2:
-            count = " * ".join(f"({each})" for each in shape.strip("()").split(", ") if each.strip(",")).replace(",", "") or "1"
-            return (f"(torch.arange({count}, device=device) * 7919 % {bounds[1] - bounds[0]} + {bounds[0]})"
-                    f".reshape({shape}).to({dtype})")
-        if made and made["maker"] == "randperm" and made["shape"] == one["shape"]:
+            return f"{_between(bounds, shape)}.reshape({shape}).to({dtype})"
+        if (made and made["maker"] == "randperm" and made["shape"] == one["shape"]) or one.get("permutes"):
             return f"torch.randperm({shape.strip('()').rstrip(',')}, device=device).to({dtype})"
         if "filled" in one:
             filled = one["filled"]
@@ -151,6 +155,11 @@ class Writing:
         if "values" in one:
             return f"torch.tensor({one['values']!r}, dtype={dtype}, device=device)" if math.prod(one["shape"]) <= FEW_VALUES \
                 else f"torch.tensor({_packed(one['values'])}).reshape({shape}).to({dtype}).to(device)"
+        if "bounds" in one:
+            in_order = ".sort().values" if one["sorted"] else ""
+            return f"{_between(one['bounds'], shape)}{in_order}.reshape({shape}).to({dtype})"
+        if one["dtype"] == "bool":              # either will do
+            return f"{_between((0, 2), shape)}.reshape({shape}).to({dtype})"
         arguments = self.kernel.arguments if self.kernel else ()
         if any(each.name == name and each.written and not each.loaded for each in arguments):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
@@ -177,6 +186,9 @@ class Writing:
             return self.each.formulas.get(f"{part}.{name}.value") or (repr(value) if is_finite else f"float({value!r})")
         if kind == "dtype":
             return f"tl.{_TYPES.get(value, value)}"
+        if kind == "function":
+            self.functions.setdefault(one["module"], []).append(value)
+            return str(value)
         self.asks.append(f"{name}: {'a TMA descriptor that the host makes' if kind == 'descriptor' else f'a value of {kind}'}")
         return "None"
 
@@ -244,7 +256,7 @@ class Writing:
         return "".join(f', "{name}": {value}' for name, value in given.items())
 
     def _below(self) -> str:
-        above = 1 if self.launch["heuristics_above"] else 0
+        above = 1 if self.launch["heuristics_above"] and not self._is_listed() else 0
         return ".fn" * (above + (1 if self.launch["autotune"] else 0))
 
     def _tensor_of_call(self, number: int) -> str:
@@ -263,7 +275,7 @@ class Writing:
 
     def record(self) -> list[str]:
         kernel, launch = self._function(), self.launch
-        above = ".fn" if launch["heuristics_above"] and launch["autotune"] else ""
+        above = ".fn" if launch["heuristics_above"] and launch["autotune"] and not self._is_listed() else ""
         extra = ["bf16", "fp16"] if self.named_reference and DTYPES.get(self.dtype) in ("bf16", "fp16") else []
         dtypes = list(dict.fromkeys([DTYPES.get(self.dtype, "bf16"), *extra]))
         is_product = bool(self.kernel and self.kernel.tiles and self.kernel.dots and {"M", "N", "K"} <= self.dims.keys())
@@ -344,6 +356,7 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
              "import torch", "import triton", *(["import triton.language as tl"] if needs_tl else []),
              *([IMPORT] if each.makes else []), "",
              *import_lines(module, imported),
+             *(line for of, names in writing.functions.items() for line in import_lines(of, list(dict.fromkeys(names)))),
              "from tuner.team.adapter import Dim, TritonOperator", "",
              *([SMS] if writing.counts_sms else []),
              f"DEFAULT = {write_mapping(writing.default())}", f"GRID = {grid}", *rules,
@@ -360,6 +373,12 @@ def names_of_reference(text: str) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and any(
                 part in node.name.lower() for part in ("ref", "naive", "torch", "native", "baseline", "golden")):
             yield node.name
+
+
+def _between(bounds: Sequence[int], shape: str) -> str:
+    """Return the expression of whole numbers of a shape from bounds[0] on, below bounds[1]."""
+    count = " * ".join(f"({each})" for each in shape.strip("()").split(", ") if each.strip(",")).replace(",", "") or "1"
+    return f"(torch.arange({count}, device=device) * 7919 % {bounds[1] - bounds[0]} + {bounds[0]})"
 
 
 def _packed(values: Any) -> str:

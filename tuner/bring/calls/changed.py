@@ -54,7 +54,8 @@ def read_changed(launch: Mapping[str, Any], kernel: Kernel | None, inputs: Seque
     arguments = kernel.arguments if kernel else ()
     written = {same.get(each.name, each.name) for each in arguments if each.written}
     read = {same.get(each.name, each.name) for each in arguments if each.loaded}
-    changed = [name for name in tensors if name in written & read and name not in resets]
+    changed = [name for name in tensors if name in written & read and name not in resets
+               and not tensors[name].get("anything")]
     holds = {name: float(tensors[name]["filled"]) for name in changed if "filled" in tensors[name]}
     made = {one["storage"] for one in inputs}
     return Changed(same, holds, [name for name in changed if name not in holds and (

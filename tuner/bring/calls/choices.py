@@ -36,6 +36,7 @@ class Choices:
 def mark_choices(tree: ast.Module) -> ast.Module:
     """Return the module's tree with its choices marked."""
     for function in [node for node in ast.walk(tree) if isinstance(node, _Function) and not _is_kernel(node)]:
+        function.decorator_list = [each for each in function.decorator_list if not _keeps_results(each)]
         launches = list(_launches(function))
         if not launches:
             continue
@@ -47,8 +48,7 @@ def mark_choices(tree: ast.Module) -> ast.Module:
         local |= {node.arg for node in _own(function) if isinstance(node, ast.arg)}
         for launch in launches:
             _mark_numbers(launch, function, grids)
-        for node in (*launches, *grids):
-            _Globals(local).visit(node)
+        function.body = [_Globals(local).visit(each) for each in function.body]
         function.body = _mark_names(function.body, names, function.name)
         parameters = [each.arg for each in (*function.args.args, *function.args.kwonlyargs) if each.arg in names]
         at = 1 if ast.get_docstring(function) is not None else 0
@@ -60,6 +60,12 @@ def mark_choices(tree: ast.Module) -> ast.Module:
 
 def _is_kernel(function: _Function) -> bool:
     return any("jit" in ast.unparse(each) for each in function.decorator_list)
+
+
+def _keeps_results(decorator: ast.expr) -> bool:
+    """Return whether a decorator gives again what was computed with other choices."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(called).rpartition(".")[2] in ("cache", "lru_cache")
 
 
 def _own(function: _Function) -> Iterator[ast.AST]:

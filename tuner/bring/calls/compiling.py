@@ -14,6 +14,8 @@ from tuner.bring.calls.recorder import Launch
 def compile_launch(launch: Launch, config: Mapping[str, Any]) -> Any:
     """Return the launch's kernel, compiled with this configuration in place of what was chosen."""
     given = {name: _without_mode(value) for name, value in launch.given.items()}
+    if launch.hook is not None:
+        launch.hook({**given, **config})
     options = {name: value for name, value in launch.options.items() if name not in config}
     return launch.kernel.warmup(grid=(1,), **{**given, **options, **config})
 

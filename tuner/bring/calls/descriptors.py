@@ -17,16 +17,22 @@ def descriptor_rules(launch: Mapping[str, Any], points: Sequence[Again], dims: M
 
     points  the call as it is and made again; `sizes` and `blocks`: names that a block's extent may follow
     meta    how an expression names one: 'meta["{}"]'
-    Only whole tensors: a descriptor of other extents than its tensor's, or with a block that nothing simple tells, is asked.
+    Blocks that an autotuner's hook sets follow its configurations. Only whole tensors: a descriptor of other extents than its
+    tensor's, or with a block that nothing simple tells, is asked.
     """
     rules = {}
+    autotune = launch["autotune"] or {}
+    of_hook = autotune.get("blocks", [])            # where an autotuner's hook sets them
+    if launch["gluon"] or (autotune and (launch["heuristics_above"] or bool(of_hook) != autotune["pre_hook"])):
+        return {}
     for name, one in launch["arguments"].items():
-        if one["kind"] != "descriptor" or launch["autotune"] or launch["gluon"]:        # an autotuner's hook sets their blocks
+        if one["kind"] != "descriptor":
             continue
         base = one["base"]
         is_whole = (one["shape"], one["strides"], 0) == (base["shape"], base["strides"], base["offset"])
         given = [(again.known(dims), each["block"]) for again in points
                  if (each := again.launch["arguments"].get(name, {})).get("kind") == "descriptor"]
+        given += [({**points[0].known(dims), **each["config"]}, each["blocks"][name]) for each in of_hook if name in each["blocks"]]
         block = [fit([(known, extents[axis]) for known, extents in given if axis < len(extents)], sizes, blocks, meta)
                  for axis in range(len(one["block"]))]
         if is_whole and None not in block:

@@ -1,7 +1,8 @@
 """A call as people write it, `softmax(randn(8192, 4096), dim=-1)`, read as a restricted expression that Python itself never runs.
 
-Allowed are the file's own names and attributes of them, makers of tensors (with or without `torch.`), dtypes, numbers, texts, None,
-lists, tuples, keyword arguments, arithmetic of numbers, and a few methods of tensors.
+Allowed are the file's own names and attributes of them, makers of tensors (with or without `torch.`), torch's other functions of
+tensors and `torch.nn`, dtypes, numbers, texts, None, lists, tuples, dictionaries by text, keyword arguments, arithmetic,
+methods and parts of tensors, and `SimpleNamespace(…)` for an object of which a function reads attributes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from profiles.base.refused import Refused
@@ -18,16 +19,14 @@ from profiles.base.refused import Refused
 MAX_CHARS, MAX_NODES, MAX_DEPTH, MAX_NUMBER, MAX_RANK = 2000, 300, 24, 1 << 40, 8
 MAX_ELEMENTS = 1 << 40
 MAKERS = ("randn", "rand", "empty", "zeros", "ones", "randint", "arange", "full", "tensor", "randperm")
-METHODS = ("t", "transpose", "permute", "contiguous", "to", "view", "reshape", "half", "bfloat16", "float", "int", "long", "bool",
-           "requires_grad_", "sum", "mean", "backward", "cuda", "unsqueeze", "squeeze", "expand", "flatten", "type", "detach",
-           "clone", "apply", "forward", "eval", "stride", "size", "numel", "T", "mT")
+MOST_POWER = 64
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp8": "float8_e4m3fn", "fp64": "float64",
           **{name: name for name in ("bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "uint8",
-                                     "int16", "int32", "int64", "half", "float", "long", "complex64", "complex128")},
-          "boolean": "bool"}
+                                     "int16", "int32", "int64", "half", "float", "long", "complex64", "complex128", "bool",
+                                     "double", "short", "int", "uint16", "uint32", "uint64", "float8_e8m0fnu")}}
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv, ast.Mod: operator.mod}
+    ast.Div: operator.truediv, ast.Mod: operator.mod, ast.Pow: operator.pow}
 
 
 @dataclass(frozen=True)
@@ -84,9 +83,12 @@ def _check(node: ast.AST, depth: int) -> None:
             raise Refused(f".{node.attr[:40]}: names that begin with _ are not reached")
         _check(node.value, depth + 1)
         return
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Call) and isinstance(node.slice, ast.Constant) and (
-            type(node.slice.value) is int):             # one of several results
+    if isinstance(node, ast.Subscript):         # one of several results, a part of a tensor
         _check(node.value, depth + 1)
+        for one in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+            for each in (one.lower, one.upper, one.step) if isinstance(one, ast.Slice) else (one,):
+                if each is not None and not _is_place(each):
+                    raise Refused(f"{ast.unparse(node)[-40:]}: parts are told by numbers, like [0] and [:, :64]")
         return
     if isinstance(node, ast.Call):
         if any(each.arg is None for each in node.keywords) or any(isinstance(each, ast.Starred) for each in node.args):
@@ -108,25 +110,39 @@ def _check(node: ast.AST, depth: int) -> None:
         _check(node.operand, depth + 1)
         return
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        if isinstance(node.op, ast.Pow) and not _is_power(node.right):
+            raise Refused(f"{ast.unparse(node)[:60]}: powers are numbers up to {MOST_POWER}")
         _check(node.left, depth + 1)
         _check(node.right, depth + 1)
         return
     raise Refused(f"{ast.unparse(node)[:60] if isinstance(node, ast.expr) else type(node).__name__}: only calls, tensors "
-                  f"({', '.join(MAKERS)}), dtypes, numbers, texts, lists, tuples and keyword arguments are allowed")
+                  f"({', '.join(MAKERS)}), dtypes, numbers, texts, lists, tuples, dictionaries and keyword arguments are allowed")
+
+
+def _is_power(node: ast.expr) -> bool:
+    node = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and node.value <= MOST_POWER
+
+
+def _is_place(node: ast.expr) -> bool:
+    node = node.operand if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) else node
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is Ellipsis or type(node.value) in (int, str))
 
 
 class Evaluation:
     """A call's parts turned into values.
 
     `names` are the file's, `make(maker, args, keywords)` makes a tensor, `is_tensor` knows one, `dtype(name)` makes a dtype,
-    `instead` has other numbers for numbers of the call, `is_own` knows modules of the file's own package.
+    `instead` has other numbers for numbers of the call, `is_own` knows modules of the file's own package, `of_torch(path)` returns
+    a function or class of torch that may be called, None where it may not.
     """
 
     def __init__(self, names: Mapping[str, Any], make: Callable[..., Any], dtype: Callable[[str], Any],
                  instead: Mapping[int, int] | None = None, is_tensor: Callable[[Any], bool] = lambda value: False,
-                 is_own: Callable[[Any], bool] = lambda module: False) -> None:
+                 is_own: Callable[[Any], bool] = lambda module: False,
+                 of_torch: Callable[[str], Any] = lambda path: None) -> None:
         self.names, self.make, self.dtype, self.instead, self.is_tensor = names, make, dtype, instead or {}, is_tensor
-        self.is_own = is_own
+        self.is_own, self.of_torch = is_own, of_torch
 
     def value(self, node: ast.expr) -> Any:
         """Return the value of a part. Raises Refused for a name that is not there, and what the function raises."""
@@ -139,7 +155,7 @@ class Evaluation:
         if isinstance(node, ast.Call):
             return self._call(node)
         if isinstance(node, ast.Subscript):
-            return self._one_of(node)
+            return self._part(node)
         if isinstance(node, ast.List | ast.Tuple):
             values = [self.value(each) for each in node.elts]
             return values if isinstance(node, ast.List) else tuple(values)
@@ -153,16 +169,19 @@ class Evaluation:
         except ArithmeticError as error:
             raise Refused(f"{ast.unparse(node)}: {error}") from error
 
-    def _one_of(self, node: ast.Subscript) -> Any:
-        results, at = self.value(node.value), node.slice.value      # type: ignore[attr-defined]
-        if not isinstance(results, tuple | list) or at >= len(results):
-            raise Refused(f"{ast.unparse(node)[-40:]}: the call returns no {at + 1} results")
-        return results[at]
+    def _part(self, node: ast.Subscript) -> Any:
+        """Return one of several results, or a part of a tensor: its numbers are no sizes of the call."""
+        whole = self.value(node.value)
+        at = _place(node.slice)
+        try:
+            return whole[at]
+        except (TypeError, IndexError, KeyError) as error:
+            raise Refused(f"{ast.unparse(node)[-40:]}: the call returns no {at!r} ({error})"[:200]) from error
 
-    def _number(self, node: ast.expr) -> int | float:
+    def _number(self, node: ast.expr) -> Any:
         value = self.value(node)
-        if not isinstance(value, int | float):
-            raise Refused(f"{ast.unparse(node)[:60]}: arithmetic is of numbers")
+        if not isinstance(value, int | float) and not self.is_tensor(value):
+            raise Refused(f"{ast.unparse(node)[:60]}: arithmetic is of numbers and tensors")
         return value
 
     def _name(self, name: str) -> Any:
@@ -170,22 +189,28 @@ class Evaluation:
             return self.names[name]
         if name in DTYPES:
             return self.dtype(DTYPES[name])
+        if name == SimpleNamespace.__name__:
+            return SimpleNamespace
         raise Refused(f"the file holds no {name}")
 
     def _attribute(self, node: ast.Attribute) -> Any:
-        if isinstance(node.value, ast.Name) and node.value.id == "torch":
-            if node.attr == "bool" or node.attr in DTYPES:
-                return self.dtype("bool" if node.attr == "bool" else DTYPES[node.attr])
-            raise Refused(f"torch.{node.attr} is no dtype and no maker of tensors ({', '.join(MAKERS)})")
-        of_file = _root(node) in self.names
-        if not of_file and node.attr not in METHODS:
-            raise Refused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
+        if _root(node) == "torch" and not _is_called(node):
+            return self._of_torch(ast.unparse(node).removeprefix("torch."))
         base = self.value(node.value)
         if isinstance(base, ModuleType) and not self.is_own(base):
+            if (found := self.of_torch(f"{base.__name__}.{node.attr}".removeprefix("torch."))) is not None:
+                return found
             raise Refused(f"{ast.unparse(node)[:60]}: names of the file itself are called, not of modules that it imports")
-        if _is_called(node.value) and self.is_tensor(base) and node.attr not in METHODS:
-            raise Refused(f".{node.attr}: of tensors these are allowed: {', '.join(METHODS)}")
+        if _root(node) not in self.names and not self.is_tensor(base) and not _is_called(node):
+            raise Refused(f"{ast.unparse(node)[:60]}: attributes are of the file's names, tensors and results")
         return getattr(base, node.attr)
+
+    def _of_torch(self, path: str) -> Any:
+        if path in DTYPES:
+            return self.dtype(DTYPES[path])
+        if (found := self.of_torch(path)) is None:
+            raise Refused(f"torch.{path} is no dtype and no function of tensors")
+        return found
 
     def _call(self, node: ast.Call) -> Any:
         maker = _maker(node.func, self.names)
@@ -199,6 +224,15 @@ class Evaluation:
 
 def _is_called(node: ast.expr) -> bool:
     return any(isinstance(each, ast.Call) for each in ast.walk(node))
+
+
+def _place(node: ast.expr) -> Any:
+    """Return what stands within brackets: a number, a text, a range, several."""
+    if isinstance(node, ast.Tuple):
+        return tuple(_place(each) for each in node.elts)
+    if isinstance(node, ast.Slice):
+        return slice(*(None if each is None else _place(each) for each in (node.lower, node.upper, node.step)))
+    return ast.literal_eval(node)
 
 
 def _maker(function: ast.expr, names: Mapping[str, Any]) -> str:

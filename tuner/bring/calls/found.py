@@ -17,7 +17,7 @@ from tuner.bring.source import Kernel, all_kernels_of
 from tuner.tuning.space import Space
 
 KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "str": "text", "tensor": "pointer"}
-_KNOWN = ("filled", "counts", "values")         # of a tensor, as `recorder` tells it
+_KNOWN = ("filled", "counts", "values", "permutes", "bounds", "sorted", "anything")         # of a tensor, as `recorder` tells it
 REFERENCE = ("no function of the file is named as the reference (--reference NAME): the adapter compares with the default's own "
              "result, which is not independent")
 

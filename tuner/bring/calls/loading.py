@@ -13,11 +13,13 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
+from abc import ABCMeta
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tuner.bring.calls import standing
 from tuner.bring.calls.choices import CHOOSE, Choices, mark_choices
 from tuner.bring.calls.loading_places import folders_of, package_of
 from tuner.bring.calls.top_level import FAILED, leave_out_runs
@@ -71,10 +73,20 @@ class Missing:
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return ()
 
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    def __len__(self) -> int:
+        return 0
+
     def __or__(self, other: Any) -> Any:
         return self
 
-    __ror__ = __or__
+    def __lt__(self, other: Any) -> bool:
+        return False
+
+    __ror__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __or__
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __or__
+    __le__ = __gt__ = __ge__ = __contains__ = __lt__
 
     def __index__(self) -> int:
         raise MissingUsed(f"{self._path} is not here, and its value is needed")
@@ -119,6 +131,21 @@ class _MissingModule(ModuleType):
         return Missing(f"{self.__name__}.{name}", self._seen)
 
 
+class _MissingClass(ABCMeta):
+    """Of a class that is not here: every attribute of it is a `Missing`, as a member of an enumeration would be."""
+
+    _ridgepoint: tuple[str, Seen]
+
+    def __getattr__(cls, attribute: str) -> Any:
+        if attribute.startswith("_"):
+            raise AttributeError(attribute)
+        path, seen = cls._ridgepoint
+        return Missing(f"{path}.{attribute}", seen)
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls
+
+
 def _stand_in_class(name: str, path: str, seen: Seen) -> type:
     """Return a class that can be a base, and whose instances have every attribute, each a `Missing`."""
     def of_instance(self: Any, attribute: str) -> Any:
@@ -126,7 +153,8 @@ def _stand_in_class(name: str, path: str, seen: Seen) -> type:
             raise AttributeError(attribute)
         return Missing(f"{path}().{attribute}", seen)
 
-    return type(name, (), {"__init__": lambda self, *given, **more: None, "__getattr__": of_instance})
+    return _MissingClass(name, (), {"__init__": lambda self, *given, **more: None, "__getattr__": of_instance,
+                                    "_ridgepoint": (path, seen)})
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -152,6 +180,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return frame is not None and str(frame.f_globals.get("__file__", "")).startswith(self.own)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        if spec.name in standing.MODULES:
+            self.seen.modules[spec.name] = "not here: answered for"
+            return importlib.import_module(f"{standing.__name__}.{standing.MODULES[spec.name]}")
         self.seen.modules[spec.name] = "not here"
         return _MissingModule(spec.name, self.seen)
 
@@ -180,15 +211,18 @@ class _Tolerant(importlib.machinery.SourceFileLoader):
         """Run the file in its module, as `import` does. Raises what it raises."""
         failed: list[str] = []
 
-        def run_failed(line: int, error: Exception) -> None:
+        def run_failed(line: int, error: Exception) -> Missing:
             if self.own.is_first_try and asks_for_gpu(error):
                 raise error
             failed.append(f"line {line}: {type(error).__name__}: {error}"[:200])
             self.own.seen.modules[f"line {line}"] = f"{type(error).__name__}: {error}"[:160]
+            return Missing(f"{self.name}, line {line}", self.own.seen)
 
         module.__dict__.update({CHOOSE: self.own.choices.choose, FAILED: run_failed})
         try:
             super().exec_module(module)
+        except SystemExit:                      # a script, which has defined what it runs
+            self.own.seen.modules[self.name] = "it exits while it is imported"
         except Exception as error:
             if not failed:
                 raise

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tuner.bring.calls.values import Values
 
@@ -22,12 +23,19 @@ GPU = torch.device("cuda", 0)
 class _OnCpu(TorchFunctionMode):        # type: ignore[misc]
     """Gives torch the CPU wherever the file says cuda."""
 
+    def __init__(self, values: Values) -> None:
+        super().__init__()
+        self.values = values
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.cuda:
             return args[0]
         name = getattr(func, "__name__", "")
         if func is torch.Tensor.pin_memory:
             return args[0]
+        if func is torch.Tensor.numpy and (known := self.values.of(args[0])) is not None:
+            with _disable_current_modes():
+                return known.numpy()
         given = {key: _on_cpu(value) if key == "device" else value for key, value in (kwargs or {}).items()
                  if key not in ("pin_memory", "non_blocking")}
         if name in ("to", "type", "new_tensor", "set_default_device"):
@@ -58,9 +66,22 @@ def stand_in_tensors() -> None:
     torch.nn.Module.cuda = lambda self, device=None: self
     FakeTensor.data_ptr = lambda self: 0
 
+    def swap_tensors(one: torch.Tensor, other: torch.Tensor) -> None:
+        """Swap two tensors, as a module that is converted does. torch's own refuses those that modes refer to weakly."""
+        for each in (one, other):
+            for values in Values.all:
+                values.forget(each)
+        for name in ("__class__", "__dict__"):
+            its = getattr(one, name)
+            setattr(one, name, getattr(other, name))
+            setattr(other, name, its)
+        torch._C._swap_tensor_impl(one, other)
+
+    torch.utils.swap_tensors = swap_tensors
+
 
 @contextmanager
 def pretended(mode: FakeTensorMode, values: Values) -> Iterator[None]:
     """Make and compute tensors without memory, on a GPU as it seems."""
-    with mode, values, _OnCpu():
+    with mode, values, _OnCpu(values):
         yield

@@ -77,6 +77,8 @@ def _autotune(told: Any) -> dict[str, Any]:
         raise Refused("an autotuner without a configuration")
     return {"configs": configs(told["configs"]), "kept": configs(told["kept"]), "key": _list(told["key"], _text),
             "names": _list(told["names"], _name), "pruned": bool(told["pruned"]), "prune_failed": _text(told["prune_failed"]),
+            "blocks": _list(told.get("blocks", []), lambda each: {
+                "config": _named(each["config"], _scalar), "blocks": _named(each["blocks"], lambda sizes: _list(sizes, _whole))}),
             "pre_hook": bool(told.get("pre_hook")), "own": bool(told.get("own")),
             "reset_to_zero": _list(told["reset_to_zero"], _name), "restore_value": _list(told["restore_value"], _name)}
 
@@ -92,6 +94,8 @@ def _value(told: Any) -> dict[str, Any]:
         return {"kind": kind, "value": _list(told["value"], _value)}
     if kind == "dtype":
         return {"kind": kind, "value": _dtype(told["value"])}
+    if kind == "function":
+        return {"kind": kind, "value": _name(told["value"]), "module": ".".join(map(_name, _text(told["module"]).split(".")))}
     return {"kind": kind, "value": _READERS.get(kind, _scalar)(told["value"])}
 
 
@@ -100,7 +104,9 @@ def _tensor(told: Any) -> dict[str, Any]:
     known |= {"filled": told["filled"]} if told.get("filled") in NOT_FINITE else {}
     return {"kind": "tensor", "dtype": _dtype(told["dtype"]), **_extents(told), "storage": _whole(told["storage"]),
             "offset": _whole(told.get("offset", 0)), **known,
-            **({"counts": bool(told["counts"])} if "counts" in told else {})}
+            **{name: True for name in ("counts", "permutes", "anything") if told.get(name)},
+            **({"bounds": [_whole(each) for each in told["bounds"]][:2], "sorted": bool(told.get("sorted"))}
+               if "maker" not in told and len(told.get("bounds", ())) == 2 else {})}
 
 
 def _made(told: Any) -> dict[str, Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
@@ -19,6 +21,7 @@ MOST_LAUNCHES = 64
 MOST_FRAMES, MOST_ABOVE = 12, 4             # of the host above a launch that are looked at; of what stands above a kernel
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 MOST_BITS = 63
+SHARED_BYTES = 1024         # of a kernel that is not compiled: a host divides by it
 _PLAIN = {"num_ctas": 1}
 _NO_OPTIONS = ("debug", "instrumentation_mode", "warmup")
 
@@ -40,6 +43,7 @@ class Launch:
     tuned: dict[str, Any] = field(default_factory=dict)
     heuristics: dict[str, Any] = field(default_factory=dict)
     heuristics_above: bool = False          # of the autotuner: it is given what they compute
+    hook: Callable[[dict[str, Any]], Any] | None = None      # of the autotuner, which sets blocks of descriptors and nothing else
     held: dict[str, dict[str, Any]] = field(default_factory=dict)       # what tensors were known to hold then, by argument
     defaulted: frozenset[str] = frozenset()         # arguments that the host does not give
 
@@ -67,6 +71,7 @@ class Recorder:
         self.look = look                        # what a tensor is known to hold as it is given to a kernel
         self.launches: list[Launch] = []
         self._autotune: list[dict[str, Any]] = []
+        self._hooks: list[Any] = []
         self._heuristics: list[dict[str, Any]] = []
         self._kept = (JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run)
 
@@ -113,29 +118,33 @@ class Recorder:
         if long := [name for name, value in bound.items() if type(value) is int and value.bit_length() > MOST_BITS]:
             raise OverflowError(f"{kernel.fn.__name__}: {long[0]} has more than 64 bits")
         autotune = self._autotune[-1] if self._autotune else _own_autotuner(kernel)
-        heuristics = {name: bound[name] for each in self._heuristics for name in each["names"] if name in bound}
+        heuristics = {name: {**options, **bound}[name] for each in self._heuristics for name in each["names"]
+                      if name in bound or name in options}
         tuned = {name: bound.get(name, options.get(name)) for name in (autotune or {}).get("names", ())
                  if name in bound or name in options}
         above = any(not each["tuned"] for each in self._heuristics) and autotune is not None
         held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self.look(value))}
-        self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above, held,
-                                    defaulted))
+        self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above,
+                                    self._hooks[-1] if self._hooks else None, held, defaulted))
 
     def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))
         why = ""
         try:
-            kept = list(tuner.prune_configs(dict(more)))
+            if not (kept := list(tuner.prune_configs(dict(more)))):
+                raise ValueError("it keeps none")
         except Exception as error:
             kept, why = list(tuner.configs), f"{type(error).__name__}: {error}"[:200]
         config = kept[0]
+        hook, blocks = _blocks_of(kept, {**tuner.nargs, **more})
+        self._hooks.append(hook)
         listed = [config_json(each) for each in tuner.configs]
         self._autotune.append({
             "configs": listed, "kept": [config_json(each) for each in kept], "key": [str(each) for each in tuner.keys],
             "names": list(dict.fromkeys(name for each in listed for name in each)), "pruned": len(kept) < len(listed),
             "prunes": bool(tuner.early_config_prune or tuner.perf_model), "prune_failed": why,
             "reset_to_zero": list(tuner.reset_to_zero), "restore_value": list(tuner.restore_value),
-            "pre_hook": bool(config.pre_hook or tuner.user_defined_pre_hook)})
+            "pre_hook": bool(config.pre_hook or tuner.user_defined_pre_hook), "blocks": blocks})
         try:
             chosen = config.all_kwargs()
             if config.pre_hook is not None:
@@ -143,6 +152,7 @@ class Recorder:
             return tuner.fn.run(*given, **{**more, **chosen})
         finally:
             self._autotune.pop()
+            self._hooks.pop()
 
     def _compute(self, heuristics: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
         for name, rule in heuristics.values.items():
@@ -152,6 +162,34 @@ class Recorder:
             return heuristics.fn.run(*given, **more)
         finally:
             self._heuristics.pop()
+
+
+class _Counting(TorchDispatchMode):     # type: ignore[misc]
+    """Counts what is computed."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _blocks_of(configs: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, list[dict[str, Any]]]:
+    """Return the hook that configurations share, and the blocks that it gives each descriptor with each of them.
+
+    None and [] where there is none, or where it computes something, which then belongs to the launch.
+    """
+    hook = configs[0].pre_hook
+    descriptors = {name: each for name, each in given.items() if hasattr(each, "block_shape")}
+    if hook is None or not descriptors or any(each.pre_hook is not hook for each in configs):
+        return None, []
+    told = []
+    with _Counting() as counting:
+        for config in configs[:MOST_LAUNCHES]:
+            hook({**given, **config.all_kwargs()})
+            told.append({"config": config_json(config),
+                         "blocks": {name: [int(size) for size in each.block_shape] for name, each in descriptors.items()}})
+    return (hook, told) if not counting.count else (None, [])
 
 
 def _own_autotuner(kernel: Any) -> dict[str, Any] | None:
@@ -167,7 +205,7 @@ def _own_autotuner(kernel: Any) -> dict[str, Any] | None:
                                          if getattr(each, name, None) not in (None, _PLAIN.get(name))}} for each in configs]
             names = list(dict.fromkeys(name for each in listed for name in each))
             return {"configs": listed, "kept": listed, "key": [], "names": names, "pruned": False, "prunes": False,
-                    "prune_failed": "", "reset_to_zero": [], "restore_value": [],
+                    "prune_failed": "", "reset_to_zero": [], "restore_value": [], "blocks": [],
                     "pre_hook": any(getattr(each, "pre_hook", None) for each in configs), "own": True}
         frame = frame.f_back
     return None
@@ -184,11 +222,11 @@ def _leads_to(tuner: Any, kernel: Any) -> bool:
 class _Compiled:
     """What a launch or `warmup` returns: a binary that is not there; the host may ask its size, and launch it."""
 
-    n_regs, n_spills, shared = 32, 0, 0
+    n_regs, n_spills, shared = 32, 0, SHARED_BYTES
 
     def __init__(self, recorder: Recorder, kernel: Any, options: dict[str, Any]) -> None:
         self._recorder, self._kernel, self._options = recorder, kernel, options
-        self.metadata = SimpleNamespace(shared=0, num_warps=options.get("num_warps", 4), num_ctas=1)
+        self.metadata = SimpleNamespace(shared=self.shared, num_warps=options.get("num_warps", 4), num_ctas=1)
         self.asm: dict[str, str] = {}
 
     def _init_handles(self) -> None: ...
@@ -208,8 +246,8 @@ def describe(value: Any) -> dict[str, Any]:
                 "shape": [int(each) for each in value.shape], "strides": [int(each) for each in value.strides]}
     if type(value) is float and not math.isfinite(value):
         return {"kind": "float", "value": str(value)}               # JSON has no such number
-    if isinstance(value, int) and type(value) not in (int, bool):
-        return {"kind": "int", "value": int(value)}                 # one of an IntEnum
+    if isinstance(value, Integral) and type(value) not in (int, bool):
+        return {"kind": "int", "value": int(value)}                 # one of an IntEnum, of numpy
     if isinstance(value, bool | int | float | str) or value is None:
         return {"kind": type(value).__name__ if value is not None else "none", "value": value}
     if type(value).__name__ == "constexpr":
@@ -218,6 +256,9 @@ def describe(value: Any) -> dict[str, Any]:
         return {"kind": "dtype", "value": str(value).removeprefix("triton.language.").removeprefix("torch.")}
     if isinstance(value, tuple | list):
         return {"kind": "tuple", "value": [describe(each) for each in value][:64]}
+    if isinstance(value, JITFunction) and all(part.isidentifier() for part in (value.__name__, *value.__module__.split("."))) \
+            and value.__name__ == value.fn.__qualname__:
+        return {"kind": "function", "value": value.__name__, "module": value.__module__}
     return {"kind": "other", "value": f"{type(value).__module__}.{getattr(value, '__name__', type(value).__name__)}"[:100]}
 
 

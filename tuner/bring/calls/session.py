@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import random
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,7 @@ from tuner.bring.calls.values import MOST_ELEMENTS, Values
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
 LOOKS = "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
 MAX_SIZE, LARGE = 1 << 30, 1 << 14
+CALL = "call:"                              # before the key of a choice that is a number of the call
 # where a failure is no line that its reader can mend: ours, torch's, Triton's
 _NOT_THE_FILE = tuple(f"{Path(each).parent}/" for each in (__file__, torch.__file__, triton.__file__))
 
@@ -46,10 +48,7 @@ class Session:
         """Return what the call launches, and what it launches with other numbers: see `understand`. {"failed"} where nothing."""
         self.recorder.start()
         try:
-            failed, result = self._run(call)
-            if failed == LOOKS:                 # fractions are kept only where they are needed: they take time
-                self.values.fractions = True
-                failed, result = self._run(call)
+            failed, result = self._run_with_values(call)
             self.launches, self._fails = list(self.recorder.launches), bool(failed)
             told: dict[str, Any] = {
                 "call": call.text, "sms": torch.cuda.get_device_properties(0).multi_processor_count,
@@ -65,26 +64,70 @@ class Session:
             chosen, placed = dict(self.choices.made), dict(self.choices.placed)
             end_s = time.monotonic() + AGAIN_S
             told["grids"] = [_grids(each) for each in self.launches]
-            told["choices"] = {key: value for key, value in chosen.items() if self._may_be_block(value)}
             told["with_sizes"] = self._with_sizes(call, end_s)
+            given = {f"{CALL}{size}": size for size in told["sizes"] if self._only_chooses(size, told["with_sizes"])}
+            told["sizes"] = [size for size in told["sizes"] if size not in given.values()]
+            told["with_sizes"] = [again for again in told["with_sizes"] if again["size"] not in given.values()]
+            told["choices"] = given | {key: value for key, value in chosen.items() if self._may_be_block(value)}
             told["with_choices"] = self._with_choices(call, told["choices"], end_s)
-            told["choices"] |= (more := self._unnamed(placed, told["with_choices"]))
+            varied = {again["size"] for again in told["with_sizes"]}
+            told["choices"] |= (more := self._unnamed(placed, told["with_choices"], set(told["sizes"]) - varied))
             told["with_choices"] += self._with_choices(call, more, end_s)
-            told["tries"] = self._tries(call, told["choices"])
+            told["tries"] = self._tries(call, list(told["choices"]))
             return told
         finally:
             self.recorder.stop()
 
+    def _only_chooses(self, size: int, again: Sequence[Mapping[str, Any]]) -> bool:
+        """Return whether a number of the call tells constexprs alone, no extent and no number of an argument: a block."""
+        def told_by(launch: Mapping[str, Any]) -> list[Any]:
+            return [(each.get("value"), each.get("shape"), each.get("strides")) for each in launch["arguments"].values()]
+
+        def kernels_of(launches: Sequence[Mapping[str, Any]]) -> list[Any]:
+            return [(each["kernel"], told_by(each)) for each in launches]
+
+        others = [one["launches"] for one in again if one["size"] == size]
+        own = [short_of(each) for each in self.launches]
+        return bool(others) and all(kernels_of(its) == kernels_of(own) for its in others) and any(
+            each["constexprs"] != mine["constexprs"] for its in others for each, mine in zip(its, own, strict=True))
+
+    def _goes(self, call: CallExpression, choices: Mapping[str, int], instead: Mapping[int, int] | None = None) -> bool:
+        """Make the call again with other choices, those that the call itself gives among them; return `_goes_as_before`."""
+        self.choices.instead = {key: value for key, value in choices.items() if not key.startswith(CALL)}
+        of_call = {int(key.removeprefix(CALL)): value for key, value in choices.items() if key.startswith(CALL)}
+        try:
+            return self._goes_as_before(call, {**(instead or {}), **of_call})
+        finally:
+            self.choices.instead = {}
+
     def _may_be_block(self, value: int) -> bool:
         return any(type(each) is int and each == value for launch in self.launches
                    for each in (*launch.given.values(), *launch.options.values()))
+
+    def _run_with_values(self, call: CallExpression) -> tuple[str, Any]:
+        """Make the call, with values of fractions kept where it, or a kernel's whole numbers, need them: they take time."""
+        failed, result = self._run(call)
+        if not (unknown := self._count_unknown()) and failed != LOOKS:
+            return failed, result
+        self.values.fractions = True
+        with_fractions = self._run(call)
+        if failed == LOOKS or (with_fractions[0] == failed and self._count_unknown() < unknown):
+            return with_fractions
+        self.values.fractions = False
+        return self._run(call)
+
+    def _count_unknown(self) -> int:
+        """Return how many tensors of whole numbers were given to kernels of which nothing is known."""
+        return sum(isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+                   and not launch.held.get(name) for launch in self.recorder.launches for name, value in launch.given.items())
 
     def _run(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> tuple[str, Any]:
         """Make the call; return why it failed, "" where it did not, and its result."""
         self.recorder.launches, self._made, self.choices.made, self.choices.placed = [], [], {}, {}
         try:
             with pretended(self.mode, self.values):
-                evaluation = Evaluation(self._names(), self._make, _dtype, instead, torch.is_tensor, self._is_own)
+                _seed()
+                evaluation = Evaluation(self._names(), self._make, _dtype, instead, torch.is_tensor, self._is_own, _of_torch)
                 return "", evaluation.value(call.tree)
         except Refused as error:
             return str(error), None
@@ -127,37 +170,34 @@ class Session:
             for other in (2 * value, max(1, value // 2)):
                 if time.monotonic() > end_s or other == value:
                     continue
-                self.choices.instead = {key: other}
-                as_before = self._goes_as_before(call)
-                self.choices.instead = {}
-                if as_before:
+                if self._goes(call, {key: other}):
                     again.append({"choice": key, "is": other, "launches": [short_of(each) for each in self.recorder.launches]})
         return again
 
-    def _unnamed(self, placed: Mapping[str, int], again: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        """Return the numbers by their places that may be constexprs which no choice with a name changed."""
-        still = {value for at, launch in enumerate(self.launches) for name, value in constexprs_of(launch).items()
+    def _unnamed(self, placed: Mapping[str, int], again: Sequence[Mapping[str, Any]], like: set[int]) -> dict[str, int]:
+        """Return the numbers by their places that may be constexprs which no choice with a name changed, or `like` sizes."""
+        still = like | {value for at, launch in enumerate(self.launches) for name, value in constexprs_of(launch).items()
                  if all(one["launches"][at]["constexprs"][name].get("value") == value for one in again
                         if len(one["launches"]) == len(self.launches))}
         return {key: value for key, value in placed.items() if value in still}
 
-    def _tries(self, call: CallExpression, chosen: Iterable[str]) -> list[dict[str, Any]]:
+    def _tries(self, call: CallExpression, chosen: Sequence[str]) -> list[dict[str, Any]]:
         """Return whether the kernels stay right with other choices: a small call's launches, run by Triton's interpreter."""
         def run(instead: Mapping[int, int], choices: Mapping[str, int]) -> list[Launch] | None:
-            self.choices.instead = dict(choices)
-            as_before = self._goes_as_before(call, instead)
-            self.choices.instead = {}
+            as_before = self._goes(call, choices, instead)
             same = [each.name for each in self.recorder.launches] == [each.name for each in self.launches]
             return list(self.recorder.launches) if as_before and same else None
 
         self.recorder.look = self.values.look_whole
         try:
-            instead, trials = try_choices(run, lambda: {**self.choices.made, **self.choices.placed},
-                                          call.sizes[:MOST_SIZES], self.launches, chosen)
+            own = {key: int(key.removeprefix(CALL)) for key in chosen if key.startswith(CALL)}
+            sizes = [size for size in call.sizes[:MOST_SIZES] if size not in own.values()]
+            instead, trials = try_choices(run, lambda: {**own, **self.choices.made, **self.choices.placed}, sizes, self.launches,
+                                          chosen)
         finally:
             self.recorder.look = self.values.look
-        sizes = [[size, other] for size, other in instead.items()]
-        return [{"at": each.at, "sizes": sizes, "names": list(each.names), "was": each.was, "changes": each.changes,
+        made = [[size, other] for size, other in instead.items()]
+        return [{"at": each.at, "sizes": made, "names": list(each.names), "was": each.was, "changes": each.changes,
                  "choice": each.choice, "is": each.chosen, "verdict": each.verdict, "tiles": each.tiles,
                  "launch": short_of(each.launch)} for each in trials]
 
@@ -171,7 +211,9 @@ class Session:
             raise Refused(f"{maker}: {error}"[:300]) from error
 
     def _tensor(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
-        more = {name: value for name, value in more.items() if name in ("dtype", "low", "high", "size")}
+        needs_gradient = bool(more.get("requires_grad"))
+        more = {name: value for name, value in more.items() if name in ("dtype", "low", "high", "size", "fill_value")}
+        given = [*given, *(more.pop(name) for name in ("fill_value",) if name in more)]
         if "size" in more:
             given = [*given, more.pop("size")]
         whole = maker in ("randint", "randperm") or (maker in ("full", "tensor") and _is_whole(given)) or (
@@ -182,12 +224,14 @@ class Session:
             raise Refused(f"{maker}: {len(shape)} dimensions of {math.prod(shape):,} elements; "
                           f"at most {MAX_RANK}, {MAX_ELEMENTS:,}")
         tensor = torch.empty(shape, dtype=dtype, device="cuda")
+        if maker != "empty":
+            self.values.forget(tensor)
         if not dtype.is_floating_point and math.prod(shape) <= MOST_ELEMENTS:
             self.values.keep(tensor, _values(maker, given, more, shape, dtype))
         elif maker in ("randn", "rand", "empty") and self.values.is_small(tensor):
             self.values.keep(tensor, self.values.draw(shape, dtype, uniform=maker == "rand"))
         self._made.append((tensor, {**describe(tensor), "maker": maker, "bounds": _bounds(maker, given, more)}))
-        return tensor
+        return tensor.requires_grad_() if needs_gradient else tensor
 
 
 def _is_whole(given: list[Any]) -> bool:
@@ -253,6 +297,22 @@ def _bounds(maker: str, given: list[Any], more: Mapping[str, Any]) -> list[int |
 
 def _dtype(name: str) -> torch.dtype:
     return getattr(torch, name)
+
+
+def _of_torch(path: str) -> Any:
+    """Return a function of tensors (`torch.cat`, `torch.nn.functional.softmax`), a class of torch.nn; None of anything else."""
+    of, _, name = path.rpartition(".")
+    if path == "device" or (not of and not name.startswith("from") and hasattr(torch._C._VariableFunctions, name)):
+        return getattr(torch, path)
+    found = getattr({"nn": torch.nn, "nn.functional": torch.nn.functional}.get(of), name, None)
+    return found if callable(found) else None
+
+
+def _seed() -> None:
+    """Let what a host draws at random, a seed for dropout, be the same in each call."""
+    random.seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
 
 
 def _describe_result(result: Any) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -44,7 +45,27 @@ def fit_numbers(dims: Mapping[str, int], launch: Mapping[str, Any], points: Sequ
         elif len({value for _, value in seen}) > 1:
             find = fit_fraction if kind == "float" else fit_flag
             found[".".join(map(str, path))] = find(seen, list(dims)) if kind in ("float", "bool") else None
+    _fit_strides(found, launch, of_sizes)
     return found
+
+
+def _fit_strides(found: dict[str, str | None], launch: Mapping[str, Any], points: Sequence[Again]) -> None:
+    """Find strides as the products of extents that they are, and numbers that are such strides, where nothing simpler held."""
+    products: list[tuple[list[Any], str]] = []
+    for name, each in launch["arguments"].items():
+        for axis in range(len(each["shape"]) if each["kind"] == "tensor" else 0):
+            extents = [f"arguments.{name}.shape.{later}" for later in range(axis + 1, len(each["shape"]))]
+            path = f"arguments.{name}.strides.{axis}"
+            own = [value_at(one.launch, ("arguments", name, "strides", axis)) for one in points]
+            whole = [math.prod(one.launch["arguments"][name].get("shape", ())[axis + 1:]) for one in points]
+            if found.get(path) is None and own == whole and all(found.get(one) for one in extents):
+                found[path] = " * ".join(f"({found[one]})" if " " in str(found[one]) else str(found[one]) for one in extents
+                                         if found[one] != "1") or "1"
+            if formula := found.get(path):
+                products.append((own, formula))
+    for path in [path for path, formula in found.items() if formula is None and path.endswith(".value")]:
+        own = [value_at(one.launch, path.split(".")) for one in points]
+        found[path] = next((formula for values, formula in products if values == own), None)
 
 
 def _paths(launch: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], str]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
-from types import SimpleNamespace
+from collections.abc import Callable
+from functools import partial, wraps
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -76,6 +77,7 @@ class _Nothing:
     def __init__(self, *given: Any, **more: Any) -> None: ...
     def __enter__(self) -> _Nothing: return self
     def __exit__(self, *_: Any) -> None: ...
+    def elapsed_time(self, end: Any) -> float: return 1.0
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -83,11 +85,17 @@ class _Nothing:
 
 
 class _Operation:
-    """`torch.library.custom_op` and `triton_op`: the function itself, under torch's names for what may be registered with it."""
+    """`torch.library.custom_op` and `triton_op`: the function itself, under torch's names for what may be registered with it.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    It is `torch.ops.acme.softmax` too, by the name "acme::softmax".
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any]) -> None:
+        self.function = self.default = function
         self.__name__ = getattr(function, "__name__", "operation")
+        of, _, own = str(name).partition("::")
+        if of and own:
+            setattr(getattr(torch.ops, of), own, self)
 
     def __call__(self, *given: Any, **more: Any) -> Any:
         return self.function(*given, **more)
@@ -96,6 +104,16 @@ class _Operation:
         if name.startswith("__"):
             raise AttributeError(name)
         return _register
+
+
+class _Place(contextlib.ContextDecorator):
+    """`torch.cuda.device`: there is one."""
+
+    idx = 0
+
+    def __init__(self, *given: Any, **more: Any) -> None: ...
+    def __enter__(self) -> _Place: return self
+    def __exit__(self, *_: Any) -> None: ...
 
 
 def _bench(function: Callable[[], Any], *given: Any, quantiles: Any = None, **more: Any) -> Any:
@@ -108,9 +126,15 @@ def _register(*given: Any, **more: Any) -> Any:
     return given[0] if len(given) == 1 and callable(given[0]) and not more else (lambda function: function)
 
 
-@contextlib.contextmanager
-def _no_device(*given: Any, **more: Any) -> Iterator[None]:
-    yield
+def _answered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a question to CUDA whose answer is 0 where there is none to ask."""
+    @wraps(function)
+    def answer(*given: Any, **more: Any) -> Any:
+        try:
+            return function(*given, **more)
+        except (AssertionError, AttributeError, RuntimeError):
+            return 0
+    return answer
 
 
 def stand_in_gpu(capability: str) -> StandInDriver:
@@ -123,19 +147,25 @@ def stand_in_gpu(capability: str) -> StandInDriver:
         warp_size=WARP, max_threads_per_multi_processor=2048, shared_memory_per_multiprocessor=stands.shared_bytes + 1024,
         shared_memory_per_block_optin=stands.shared_bytes, shared_memory_per_block=49_152, regs_per_multiprocessor=65_536,
         L2_cache_size=50 << 20, gcnArchName="", is_integrated=0, is_multi_gpu_board=0)
+    for name, function in list(vars(torch.cuda).items()):
+        if isinstance(function, FunctionType) and not name.startswith("_"):
+            setattr(torch.cuda, name, _answered(function))
+    for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
+        setattr(torch.cuda.nvtx, name, lambda *given, **more: 0)
     answers: dict[str, Any] = {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "init": lambda: None,
         "_lazy_init": lambda: None, "is_initialized": lambda: False, "set_device": lambda *given: None,
         "get_device_properties": lambda *given, **more: properties, "get_device_capability": lambda *given, **more: (major, minor),
-        "get_device_name": lambda *given, **more: stands.name, "device": _no_device, "device_of": _no_device, "stream": _no_device,
+        "get_device_name": lambda *given, **more: stands.name, "device": _Place, "device_of": _Place, "stream": _Place,
         "synchronize": lambda *given, **more: None, "empty_cache": lambda: None, "is_bf16_supported": lambda *given, **more: True,
         "current_stream": lambda *given: _Nothing(), "default_stream": lambda *given: _Nothing(), "Stream": _Nothing,
-        "Event": _Nothing, "CUDAGraph": _Nothing, "graph": _no_device, "is_current_stream_capturing": lambda: False,
+        "Event": _Nothing, "CUDAGraph": _Nothing, "graph": _Place, "is_current_stream_capturing": lambda: False,
         "mem_get_info": lambda *given: (stands.memory_bytes, stands.memory_bytes), "get_arch_list": lambda: [f"sm_{major}{minor}"],
         "memory_allocated": lambda *given: 0, "max_memory_allocated": lambda *given: 0, "manual_seed": lambda seed: None,
         "manual_seed_all": lambda seed: None}
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    torch.cuda.nvtx.range = _Place
     if hasattr(torch, "accelerator"):
         for name, answer in {"is_available": lambda: True, "device_count": lambda: 1, "current_device_index": lambda: 0,
                              "current_accelerator": lambda *given, **more: torch.device("cuda"),
@@ -164,11 +194,10 @@ def _plain_torch() -> None:
     def plain(*given: Any, **more: Any) -> Any:
         return given[0] if given and callable(given[0]) else (lambda function: function)
 
-    def operation(*given: Any, **more: Any) -> Any:
-        function = given[1] if len(given) > 1 else None
-        return _Operation(function) if callable(function) else _Operation
+    def operation(name: Any = "", function: Any = None, /, **more: Any) -> Any:
+        return _Operation(name, function) if callable(function) else partial(_Operation, name)
 
-    torch.compile = plain
+    torch.compile = torch.jit.script = plain
     torch.compiler.disable = plain
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].disable = plain            # type: ignore[attr-defined]
@@ -176,7 +205,9 @@ def _plain_torch() -> None:
     torch.library.custom_op = operation
     torch.library.triton_op = operation
     torch.library.wrap_triton = lambda kernel: kernel
-    torch.library.register_fake = lambda *given, **more: lambda function: function
+    for name in ("register_fake", "register_kernel", "register_autograd", "register_vmap", "impl_abstract"):
+        if hasattr(torch.library, name):
+            setattr(torch.library, name, lambda *given, **more: lambda function: function)
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = _bench
     with contextlib.suppress(AttributeError):
         triton.set_allocator = lambda *given, **more: None

@@ -19,19 +19,21 @@ def leave_out_runs(tree: ast.Module) -> dict[str, str]:
     """Change the tree of a module; return {"line 90, test_softmax": why} of what is left out.
 
     Left out: a statement that calls a function of the file named like a test, whose result nothing else of the file reads. Other
-    statements that call functions of the file may fail, and whatever checks or prints and gives nothing a name: their error goes to
-    the module's FAILED.
+    statements that call something may fail, and imports of names that a module has not: their error goes to the module's FAILED,
+    and what that returns is what they would have named.
     """
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     reads = _reads(tree)
     left_out: dict[str, str] = {}
     for number, statement in enumerate(tree.body):
-        if isinstance(statement, ast.Assert):
+        if isinstance(statement, ast.Assert) or (isinstance(statement, ast.ImportFrom) and statement.module != "__future__"
+                                                 and statement.names[0].name != "*"):
             tree.body[number] = _tolerated(statement)
             continue
-        if not isinstance(statement, _RUNS) or not (called := _calls(statement) & own):
+        if not isinstance(statement, _RUNS) or not _calls(statement):
             continue
-        if all(map(TEST.match, called)) and not any((reads - _reads(statement))[name] for name in _stores(statement)):
+        called = _calls(statement) & own
+        if called and all(map(TEST.match, called)) and not any((reads - _reads(statement))[name] for name in _stores(statement)):
             left_out[f"line {statement.lineno}, {', '.join(sorted(called))}"] = "a test of the file's own, not run"
             tree.body[number] = ast.copy_location(ast.Pass(), statement)
         else:
@@ -63,6 +65,12 @@ def _stores(statement: ast.stmt) -> set[str]:
 
 def _tolerated(statement: ast.stmt) -> ast.stmt:
     error = "__ridgepoint_error__"
-    told = ast.Expr(ast.Call(ast.Name(FAILED, ast.Load()), [ast.Constant(statement.lineno), ast.Name(error, ast.Load())], []))
-    handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), error, [told])
+    names: list[str] = []
+    if isinstance(statement, ast.ImportFrom):
+        names = [each.asname or each.name for each in statement.names]
+    elif isinstance(statement, ast.Assign | ast.AnnAssign):
+        names = sorted(_stores(statement))
+    told = ast.Call(ast.Name(FAILED, ast.Load()), [ast.Constant(statement.lineno), ast.Name(error, ast.Load())], [])
+    named = ast.Assign([ast.Name(name, ast.Store()) for name in names], told) if names else ast.Expr(told)
+    handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), error, [named])
     return ast.copy_location(ast.Try([statement], [handler], [], []), statement)

@@ -11,6 +11,7 @@ from tuner.bring.calls.descriptors import descriptor_rules, is_extent, with_tens
 from tuner.bring.calls.fitting import Point, fit, fit_flag
 from tuner.bring.calls.sizes import fit_numbers, name_dims
 from tuner.bring.calls.tried.evidence import RIGHT, Evidence, evidence_of
+from tuner.bring.calls.tried.literals import PLACE
 from tuner.bring.source import Kernel
 from tuner.bring.spaces import LEAST_BLOCK, few_values, powers_around
 from tuner.bring.tiles import Steps
@@ -204,9 +205,9 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     is_right = seen == RIGHT and is_stepped
     if follows:
         covers = _covers(each, name, points)
-        if covers.startswith("="):
-            return f"{SIZE}: {covers[1:]}"
-        if covers and is_stepped and (is_right or evidence.is_half_right(name)):
+        if covers.startswith("="):              # a block that the call itself gives, or a size
+            return CHOSEN if is_right and is_block and overridden and not launch["autotune"] else f"{SIZE}: {covers[1:]}"
+        if covers and is_stepped and (is_right or evidence.is_half_right(name)) and not launch["autotune"]:
             return CHOSEN
         if covers and not (is_block and kernel is not None and name in kernel.steps.moves and _loops_over(kernel, name)):
             return f"{COVERS}: {covers}"
@@ -221,7 +222,8 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     may_be_one = number == 1 and steps is not None and is_block and (launch["grid_is_function"] or bool(overridden))
     if number < 2 and not is_few and not may_be_one:
         return FLAG
-    if not follows and number in told["sizes"] and number not in varied:
+    is_written = any(one.choice.startswith(PLACE) for one in overridden)            # in the host, as a number of its own
+    if not follows and number in told["sizes"] and number not in varied and not is_written:
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
     if not (is_block or is_few) or (is_block and not is_few and number & (number - 1)):
         return "the host's, no extent that the kernel steps by"
@@ -272,6 +274,9 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
     each.params["num_warps"] = tuple(sorted({*((2, 4, 8) if tiles else (1, 2, 4, 8, 16)), warps}))
     each.params["num_stages"] = tuple(sorted({*((2, 3, 4, 5) if tiles else (1, 2, 3) if loops else (stages,)), stages}))
     for name in ("num_stages", "num_warps"):
+        if name in launch["heuristics"]:                # whatever is asked for, the kernel's own rule decides
+            each.params.pop(name, None)
+            continue
         if name not in launch["constexprs"]:
             continue
         if name in launch["options"]:                   # an argument of the kernel by that name, given by it: both at once

@@ -11,18 +11,20 @@ import math
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
-MOST_ELEMENTS, MOST_FRACTIONS, FEW_VALUES = 1 << 20, 1 << 20, 1 << 14
+MOST_ELEMENTS, MOST_FRACTIONS, FEW_VALUES, FEWEST = 1 << 20, 1 << 20, 1 << 14, 64
 # operations that fill a tensor with one number; None: it is the last argument
 _FILLS = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "zero_": 0.0, "zero": 0.0, "ones": 1.0, "ones_like": 1.0,
           "new_ones": 1.0, "full": None, "full_like": None, "new_full": None, "fill_": None, "fill": None}
 _OF_TORCH = ("aten", "prims", "prim", "debugprims", "profiler", "inductor", "higher_order", "c10d", "_c10d_functional")
 _COPIES = ("_to_copy", "clone")
+_EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+_WHOLE_RANDOM = ("randint", "randperm")
 _RANDOM = ("rand", "empty", "dropout", "bernoulli", "multinomial", "normal", "new_empty")
 
 
@@ -32,10 +34,13 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
     computes = False                # whether torch itself looks at tensors just now
     fractions = False               # whether values of fractions are kept too, and drawn for memory that kernels fill
 
+    all: ClassVar[list[Values]] = []
+
     def __init__(self) -> None:
         super().__init__()
+        self.all.append(self)
         self._kept: dict[int, tuple[Any, torch.Tensor]] = {}
-        self._filled: dict[int, tuple[Any, float]] = {}
+        self._filled: dict[int, tuple[Any, float | None]] = {}      # None: memory that nothing was written to
 
     def keep(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Note the values of a tensor for as long as it lives."""
@@ -50,11 +55,17 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         return kept[1] if kept is not None and kept[0]() is tensor else None
 
     def describe(self, tensor: Any) -> dict[str, Any]:
-        """Return what a tensor is known to hold: `filled` with one number, `counts` from 0, few `values`; {} where nothing is."""
+        """Return what a tensor is known to hold: `filled` with one number, `counts` from 0, few `values`; {} where nothing is.
+
+        `anything`: memory that the host does not write, so that whatever it holds will do.
+        Of some values: whether it `permutes` the numbers from 0; of many: their `bounds` [low, high) and whether they are `sorted`.
+        """
         values = self.of(tensor)
+        filled = self._filled.get(id(tensor))
+        if filled is not None and filled[0]() is tensor and filled[1] is None:
+            return {"anything": True}
         if values is None or not values.numel() or values.shape != tensor.shape:
-            filled = self._filled.get(id(tensor))
-            if filled is None or filled[0]() is not tensor:
+            if filled is None or filled[0]() is not tensor or filled[1] is None:
                 return {}
             return {"filled": filled[1] if math.isfinite(filled[1]) else str(filled[1])}        # JSON has no such number
         with _disable_current_modes():
@@ -63,9 +74,17 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
                 return {"filled": first}
             if values.is_floating_point():
                 return {}
-            if values.dim() == 1 and bool((values == torch.arange(values.numel())).all()):
+            count = torch.arange(values.numel())
+            if values.dim() == 1 and bool((values == count).all()):
                 return {"counts": True}
-            return {"values": values.tolist()} if values.numel() <= FEW_VALUES else {}
+            if values.numel() > FEWEST and values.dim() == 1 and bool((values.long().sort().values == count).all()):
+                return {"permutes": True}
+            if values.numel() <= FEW_VALUES:
+                return {"values": values.tolist()}
+            if values.dtype is torch.bool:
+                return {}
+            flat = values.reshape(-1).long()
+            return {"bounds": [int(flat.min()), int(flat.max()) + 1], "sorted": bool((flat[1:] >= flat[:-1]).all())}
 
     def look(self, tensor: torch.Tensor) -> dict[str, Any]:
         """Return what a kernel finds in a tensor that it is given (`describe`); what it was filled with is not known afterwards."""
@@ -115,15 +134,19 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             args = tree_map(_as_fraction, args)
             out = func(*args, **kwargs)
         is_made = not given and self.is_small(out)
-        if self.fractions and "empty" in func.__name__ and self.is_small(out) and out.is_floating_point():
-            self.keep(out, self.draw(out.shape, out.dtype))
+        name = func.__name__
+        if name.startswith(_WHOLE_RANDOM) and self.is_small(out):
+            torch.default_generator.manual_seed(0)          # a seed that the host draws is the same in each call
+            self._beside(func, args, kwargs, out)
+        elif self.fractions and ("empty" in name or name.startswith("rand")) and self.is_small(out) and out.is_floating_point():
+            self.keep(out, self.draw(out.shape, out.dtype, uniform=name.startswith(("rand.", "rand_"))))
         elif (is_made or (given and all(each is not None for each in known))) and not any(
-                name in func.__name__ for name in _RANDOM):
+                each in name for each in _RANDOM):
             self._beside(func, args, kwargs, out)
         else:
             for each in given if func._schema.is_mutable else ():
                 self.forget(each)
-        self._note_fill(func.__name__.partition(".")[0], args, out)
+        self._note_fill(name.partition(".")[0], args, out)
         return out
 
     def _fill_of(self, tensor: torch.Tensor) -> float | None:
@@ -139,6 +162,9 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         return None if None in fills else fills[0] == fills[1]
 
     def _note_fill(self, name: str, args: Any, out: Any) -> None:
+        if name in _EMPTY and isinstance(out, torch.Tensor):
+            at = id(out)
+            self._filled[at] = (weakref.ref(out, lambda _: self._filled.pop(at, None)), None)
         if name not in (*_FILLS, *_COPIES) or not isinstance(out, torch.Tensor) or out.is_complex() or self.of(out) is not None:
             return
         given = self.describe(args[0]).get("filled") if name in _COPIES else args[-1] if _FILLS[name] is None else _FILLS[name]

@@ -15,6 +15,8 @@ from tuner.bring.calls.tried.interpreted import FILLS, CannotTry, Left, interpre
 RIGHT = "right"
 UNTRIED = "not tried"
 MOST_ERROR = 0.02           # ‖other − base‖ / ‖base‖: sums in another order, rounded to eight bits
+# of one element, of itself and of what elements are like: more than rounding does, it is another number
+OTHER, OF_ALL = 0.3, 0.3
 MOST_SAID = 10              # of an error, as a number
 LEAST_FINITE = 0.5          # of what a launch leaves, so that it says something
 
@@ -64,7 +66,10 @@ class _Base:
         """Return the verdict on another launch, and whether what it loads and stores at once is of other sizes."""
         right = self.run(whole)
         its = self._interpret(other, whole, 2)
-        return why_different(right.tensors, its.tensors) or RIGHT, its.shapes != right.shapes
+        verdict, is_tile = why_different(right.tensors, its.tensors) or RIGHT, its.shapes != right.shapes
+        if verdict == RIGHT and its.unknown and not is_tile:
+            raise CannotTry(f"what {its.unknown} holds is not known, and it may tell how far a loop goes")
+        return verdict, is_tile
 
 
 def compare_launches(say: Callable[[dict[str, Any]], None], base: Launch, others: Sequence[Launch], limit_s: float) -> None:
@@ -114,6 +119,10 @@ def why_different(base: Mapping[str, torch.Tensor], other: Mapping[str, torch.Te
         error = float((one - two).norm()) / scale if scale else float((one - two).norm())
         if not error <= MOST_ERROR:
             return f"{name} differs by {100 * error:.0f} %" if error < MOST_SAID else f"{name} differs"
+        far, like = (one - two).abs(), scale / max(1, one.numel()) ** 0.5
+        others = int(((far > OTHER * torch.maximum(one.abs(), two.abs())) & (far > OF_ALL * like)).sum())
+        if others:
+            return f"{others:,} of {one.numel():,} elements of {name} differ"
     return ""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 RIGHT, UNTRIED = "right", "not tried"
+LEAST = 2                   # of which a value has a smaller one
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,13 @@ class Evidence:
         return [one for one in known if one["changes"] == least]
 
     def of(self, name: str) -> str:
-        """Return "right" where each other value of a constexpr left the same, else what did not; "" where none was tried."""
+        """Return "right" where other values of a constexpr, smaller ones too, left the same; what did not; "" where none ran."""
         own = self._own(name)
         wrong = next((one for one in own if one["verdict"] != RIGHT), None)
         if wrong is not None:
             return f"with {self._value(wrong, name)} in its place {wrong['verdict']}"
-        return RIGHT if own else ""
+        smaller = [one["was"].get(name, 0) < LEAST or self._value(one, name) < one["was"].get(name, 0) for one in own]
+        return RIGHT if any(smaller) else ""            # a larger one alone may cover a size
 
     def is_half_right(self, name: str) -> bool:
         """Return whether a smaller value left the same where a larger one did not."""

@@ -38,6 +38,7 @@ class Memory:
     def __init__(self, launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], widens: bool) -> None:
         self.launch, self.fill, self.widens = launch, fill, widens
         self.tensors: dict[str, torch.Tensor] = {}
+        self._unknown: dict[int, tuple[int, int, str]] = {}         # whole numbers that are 0 here: where they begin, end
         self._buffers: dict[int, torch.Tensor] = {}
         self._names: dict[int, str] = {}
         self._bytes = 0
@@ -68,6 +69,8 @@ class Memory:
             self._buffers[storage._cdata], self._names[storage._cdata] = buffer, name
             inner = buffer[FENCE:FENCE + count * dtype.itemsize].view(dtype)
             inner.copy_(self._values(name, fake, count))
+            if not fake.is_floating_point() and not self.launch.held.get(name):
+                self._unknown[storage._cdata] = (inner.data_ptr(), inner.data_ptr() + count * dtype.itemsize, name)
         real = torch.empty(0, dtype=dtype, device="cpu")
         offset = FENCE // dtype.itemsize + fake.storage_offset()
         return real.set_(self._buffers[storage._cdata].untyped_storage(), offset, tuple(fake.shape), fake.stride())
@@ -84,6 +87,10 @@ class Memory:
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         return self.fill(torch.randn(count, generator=generator, device="cpu"))
 
+    def find_unknown(self, address: int) -> str:
+        """Return the tensor of whole numbers that nothing is known of at an address; "" where none is."""
+        return next((name for begin, end, name in self._unknown.values() if begin <= address < end), "")
+
     def sums(self) -> list[int]:
         """Return a sum of what each tensor's memory holds."""
         return [zlib.crc32(buffer.numpy()) for buffer in self._buffers.values()]
@@ -98,10 +105,14 @@ class Memory:
 
 @dataclass(frozen=True)
 class Left:
-    """What a launch left: its tensors by argument, and the shapes of what a program loaded and stored at once."""
+    """What a launch left: its tensors by argument, and the shapes of what a program loaded and stored at once.
+
+    unknown  a tensor that it read of which nothing is known, "" where there is none
+    """
 
     tensors: dict[str, torch.Tensor]
     shapes: frozenset[tuple[int, ...]]
+    unknown: str = ""
 
 
 def interpret(launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], limit_s: float, whole: Sequence[bool],
@@ -120,11 +131,12 @@ def interpret(launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], limi
     chosen = list(product(*(range(count) if its_whole else sorted({0, count - 1})
                             for count, its_whole in zip(programs, (*whole, True, True), strict=False))))
     shapes: set[tuple[int, ...]] = set()
+    read: set[int] = set()
     scope = _patch_lang(function)
     try:
         given = {name: value if name in constexprs else _implicit_cvt(value) for name, value in memory.given.items()}
         interpreter_builder.set_grid_dim(*programs)
-        with _seen(shapes):
+        with _seen(shapes, read):
             began_s = time.process_time()
             for number, at in enumerate(chosen):
                 took_s = time.process_time() - began_s
@@ -138,17 +150,18 @@ def interpret(launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], limi
         raise ArithmeticError(why)
     if memory.sums() == before:
         raise CannotTry("with inputs like these it leaves all as it was")
-    return Left(memory.tensors, frozenset(shapes))
+    return Left(memory.tensors, frozenset(shapes), next(filter(None, map(memory.find_unknown, read)), ""))
 
 
 @contextmanager
-def _seen(shapes: set[tuple[int, ...]]) -> Iterator[None]:
-    """Note the shapes of loads and stores of the interpreter."""
+def _seen(shapes: set[tuple[int, ...]], read: set[int]) -> Iterator[None]:
+    """Note the shapes of loads and stores of the interpreter, and the first address of each load."""
     builder = interpreter_builder
     load, store = builder.create_masked_load, builder.create_masked_store
 
     def create_masked_load(pointers: Any, *given: Any) -> Any:
         shapes.add(tuple(pointers.data.shape))
+        read.add(int(pointers.data.flat[0]))
         return load(pointers, *given)
 
     def create_masked_store(pointers: Any, *given: Any) -> Any:

@@ -15,8 +15,9 @@ from tuner.bring.calls.tried.comparing import UNTRIED, compare_launches
 from tuner.bring.forked import told_in_fork
 
 TRY_S, KERNEL_S, LEAST_S = 60.0, 15.0, 3.0          # for one call, for one kernel of it, at least
-MOST_TRIED = 12                         # other launches of one kernel
+MOST_TRIED = 24                         # other launches of one kernel
 SMALLER, BLOCKS = (256, 64, 16, 4, 2), 4        # a size stays so many blocks long
+LEAST = 16                              # what a tile has at least, for a matrix product and for a descriptor
 LARGE, MOST_PAIRED = 64, 6              # sizes that are made smaller together
 
 # (other numbers of the call, other choices) → its launches; None where it goes another way through the host
@@ -99,7 +100,7 @@ def choose_small(run: Run, sizes: Sequence[int], launches: Sequence[Launch]) -> 
         if any(size in instead for size in several):
             continue
         for by in SMALLER:
-            others = {size: size // by for size in several if size % by == 0 and size // by > 1}
+            others = {size: size // by for size in several if size % by == 0 and size // by >= min(size, LEAST)}
             if len(others) < len(several) or (small := run({**instead, **others}, {})) is None:
                 continue
             if all(_is_like(one, its, size, other) for one, its in zip(launches, small, strict=True)
