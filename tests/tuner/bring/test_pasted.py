@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.urls import reverse
 
 from profiles.base.refused import Refused
 from tests.tuner.bring.checking import checking_parent
+from tests.tuner.bring.cuda_call_files import SOFTMAX, SOFTMAX_CALL
 from tests.tuner.bring.cuda_files import SCALE_ADD
 from tests.tuner.bring.files import ADD, ADD_ONE, HELION, MATMUL
 from tuner.bring.checks import answer, selectors, services
@@ -249,6 +251,22 @@ def test_so_is_cuda(olga: Any, forked: None) -> None:
     check = compiled(SCALE_ADD, olga)
     lines = check.result["operators"][0]["compiled"]
     assert check.status == "done" and len(lines) == 9 and all(line["registers"] for line in lines)
+
+
+@pytest.mark.deep_only          # PyTorch's headers take a compiler a minute
+@behind_walls
+@with_nvrtc
+@pytest.mark.torch
+@in_threads
+def test_a_call_of_cuda_with_torch_is_made_behind_walls(olga: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(services, "check_step", lambda check, worker, what, most_s: said.append(what))
+    check = compiled(SOFTMAX, olga, BOUNDS, call=SOFTMAX_CALL)
+    assert check.status == "done", check.error
+    assert check.result["operators"][0]["recorded"]["grid"] == [8192] and check.adapters[0]["called"]
+    assert [each.partition(" with")[0] for each in said] == [
+        "compiling PyTorch's headers, once for this version", "compiling the host's part", "making the call, and again"]
+    assert (Path(settings.HOME) / "host-headers").is_dir()
 
 
 @in_threads
