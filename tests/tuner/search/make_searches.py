@@ -1,4 +1,7 @@
-"""Makes tuner/tuning/search/searches.json.xz of what was recorded: `python -m tests.tuner.search.make_searches`."""
+"""Makes tuner/tuning/search/searches.json.xz of what was recorded: `python -m tests.tuner.search.make_searches`.
+
+The lists' shapes (docs/operators.md) and others like those of models, tests/gpu/more_shapes.json; all on one GPU and toolkit.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ from tuner.cache.rules import toolkit_text
 from tuner.tuning.operators import find
 from tuner.tuning.search.recorded_searches import FILE
 
-RECORDED = PROJECT / "docs" / "operators-ratios.json.xz"
+RECORDED = tuple(PROJECT / "docs" / name for name in ("operators-ratios.json.xz", "operators-more-ratios.json.xz"))
 ONE_GPU = 1
 
 
 def make_searches() -> dict[str, Any]:
     """Return what is kept of each search on one GPU: shape, type, and the median of each configuration in µs, four digits."""
-    recorded = json.loads(lzma.decompress(RECORDED.read_bytes()))
+    documents = [json.loads(lzma.decompress(path.read_bytes())) for path in RECORDED]
+    (gpu, toolkit), = {(each["gpu"], toolkit_text(each["environment"])) for each in documents}
+    shapes = [one for each in documents for one in each["shapes"]]
     operators: dict[str, list[dict[str, Any]]] = {}
-    for one in recorded["shapes"]:
+    for one in shapes:
         operator = find(one["operator"])
         if operator is None or operator.gpus(one["shape"]) > ONE_GPU or not one.get("trials"):
             continue
@@ -29,9 +34,8 @@ def make_searches() -> dict[str, Any]:
                 for trial in one["trials"] if sorted(trial["config"]) == names]
         operators.setdefault(one["operator"], []).append(
             {"shape": one["shape"], "dtype": one["dtype"], "names": names, "rows": rows})
-    environment = recorded["environment"]
-    return {"gpu": recorded["gpu"], "compute_capability": "9.0", "sms": environment["sms"], "toolkit": toolkit_text(environment),
-            "date": max(one.get("date", "") for one in recorded["shapes"]), "operators": operators}
+    return {"gpu": gpu, "compute_capability": "9.0", "sms": documents[0]["environment"]["sms"], "toolkit": toolkit,
+            "date": max(one.get("date", "") for one in shapes), "operators": operators}
 
 
 if __name__ == "__main__":
