@@ -20,6 +20,7 @@ from typing import Any
 from tuner.tuning.measure.runner import Compiled, Incumbent, Session, SessionUse
 from tuner.tuning.offer import Offer, read_offer
 from tuner.tuning.operators import OPERATORS, Operator, find
+from tuner.tuning.search.pipeline import foretell_spills
 from tuner.tuning.trial import Config, Measured, Outcome, Rejected, config_key
 from workers.core.child import Child, SandboxError, Stopped
 from workers.core.compilers import CompileProcess, Compilers, cores
@@ -194,7 +195,15 @@ class SandboxRunner:
         """See CompilingRunner. What began while the child opened is not compiled again."""
         asked = {config_key(config): config for config in configs}
         self._asked |= set(asked)
-        self._put({key: config for key, config in asked.items() if key not in self._begun})
+        new = {key: config for key, config in asked.items() if key not in self._begun}
+        refused = {key: outcome for key, config in new.items() if (outcome := self._foretell(config)) is not None}
+        self._answered += [(new[key], outcome) for key, outcome in refused.items()]
+        self._put({key: config for key, config in new.items() if key not in refused})
+
+    def _foretell(self, config: Config) -> Rejected | None:
+        """Return why a configuration is not worth its compile, once another one runs."""
+        held = self._known.held if self._known is not None and self._slowest_s else None
+        return foretell_spills(held(self.shape, config)) if held is not None else None
 
     def take_compiled(self, wait_s: float) -> list[Compiled] | None:
         """See CompilingRunner. What waits here is time without work for the GPU."""

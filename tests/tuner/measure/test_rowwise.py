@@ -91,3 +91,11 @@ def test_costs_by_hand():
     costs = {name: (OPERATORS[name].flops(shape), OPERATORS[name].bytes(shape, "bf16")) for name in NAMES[2:]}
     assert costs == {"rmsnorm": (120, 120), "add_rmsnorm": (150, 240), "silu_mul": (150, 180), "row_sum": (30, 66),
                      "transpose": (0, 120)}
+
+
+def test_a_thread_of_a_whole_row_holds_its_share_of_it() -> None:
+    shape = {"R": 1024, "C": 10_000}
+    config = {"STEPS": 1, "PER_SM": 4, "num_warps": 2, "ROWS": 1, "BLOCK": 0}
+    held = OPERATORS["softmax"].held
+    assert held is not None
+    assert held(shape, config) == 256 and held(shape, {**config, "ROWS": 2}) == 512 and held(shape, {**config, "BLOCK": 4096}) == 0

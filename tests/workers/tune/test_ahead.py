@@ -1,5 +1,6 @@
 """Compile ahead with real processes: compilers that crash, hang and lie, beside a child that does the same."""
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.tune.test_sandbox import alive
+from tuner.tuning.operators import OPERATORS
 from tuner.tuning.search.finalists import best_trial
 from tuner.tuning.search.loop import Budget, tune
 from tuner.tuning.space import Space
@@ -97,6 +99,18 @@ def test_spilling_code_is_timed_when_there_is_nothing_better():
     by_n = {t.config["n"]: t.outcome for t in trials}
     assert isinstance(by_n[0], Measured) and by_n[0].facts["spills"] == 700
     assert isinstance(by_n[2], Rejected) and by_n[2].reason is Reason.SPILLS and by_n[2].facts["spills"] == 700
+
+
+def test_what_must_spill_is_not_compiled_once_something_runs():
+    known = dataclasses.replace(OPERATORS["softmax"], name="fake", flops=lambda shape: 1, bytes=lambda shape, dtype: 1,
+                                held=lambda shape, config: config["held"])
+    runner = SandboxRunner("fake", {}, "fp16", limits=LIMITS, compilers=1, child_module="tests.workers.core.fake_child",
+                           compiler_module="tests.workers.tune.fake_compiler", known=known)
+    trials, use = search(runner, space_of(*({"held": held} for held in (512, 10, 10, 10, 512, 319))))
+    by_n = {t.config["n"]: t.outcome for t in trials}
+    assert isinstance(by_n[0], Measured) and isinstance(by_n[5], Measured)          # nothing ran before it; 64 words may spill
+    assert isinstance(by_n[4], Rejected) and by_n[4].reason is Reason.SPILLS and "512 values" in by_n[4].message
+    assert use.compiled == 5
 
 
 def test_compiling_overlaps_with_measuring_and_the_share_is_told():

@@ -60,6 +60,7 @@ class Operator:
     absent: Mapping[str, Value] = field(default_factory=dict)  # value of a parameter that a configuration does not name
     unread: Mapping[str, Value] = field(default_factory=dict)  # … of one that older configurations name and no kernel reads
     starts: Callable[[Shape, str, Limits], tuple[Config, ...]] | None = None   # published designs, worth trying early
+    held: Callable[[Shape, Config], int] | None = None        # 4-byte values that each thread holds at once, at least
     together: Callable[[Shape, str], dict[str, str]] | None = None   # field → problem, when each number alone is fine
     listed_on_gpu: bool = False        # its space is what the GPU's machine lists (tuner.tuning.offer); `space` is empty until then
     apply_text: Callable[[Config], str] | None = None      # what applies a configuration, to paste; None: Triton's own text

@@ -58,6 +58,12 @@ def softmax_space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         Constraint("a block is the whole row", lambda c: whole_number(c, "BLOCK") < row)))
 
 
+def softmax_held(shape: Shape, config: Config) -> int:
+    """Return the values of a whole row, as fp32, that each thread holds; 0 of a row in blocks."""
+    values = 0 if config.get("BLOCK") else power_of_two_at_least(shape["C"]) * int(config.get("ROWS", 1))
+    return values // (32 * whole_number(config, "num_warps"))
+
+
 def softmax_default(shape: Shape, dtype: str, gpu: Limits) -> Config:
     """Return the default configuration of softmax."""
     row = power_of_two_at_least(shape["C"])
@@ -130,7 +136,7 @@ SOFTMAX = Operator(
     flops=lambda s: 5 * s["R"] * s["C"],                      # max, subtract, exp, sum, divide
     bytes=lambda s, dtype: 2 * BYTES[dtype] * s["R"] * s["C"],
     kernel_module="tuner.tuning.kernels.rowwise", kernel_names=("softmax_row", "softmax_tile", "softmax_blocks", "softmax_kernel"),
-    tolerance={"fp16": 2e-3, "bf16": 1e-2}, unit="B/s", absent={"ROWS": 1, "BLOCK": 0}, starts=softmax_starts,
+    tolerance={"fp16": 2e-3, "bf16": 1e-2}, unit="B/s", absent={"ROWS": 1, "BLOCK": 0}, starts=softmax_starts, held=softmax_held,
 )
 
 LAYERNORM = Operator(

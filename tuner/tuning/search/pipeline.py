@@ -116,6 +116,7 @@ def make_pipeline(runner: Runner, tell: TellFacts) -> SerialPipeline:
 
 
 SPILL_STORM = 64       # 4-byte words per thread in local memory
+REGISTERS = 255        # a thread has (CUDA C++ Programming Guide, technical specifications per compute capability)
 
 
 def reject_spills(facts: Mapping[str, Any]) -> Rejected | None:
@@ -129,3 +130,15 @@ def reject_spills(facts: Mapping[str, Any]) -> Rejected | None:
     if not isinstance(spills, int) or spills <= SPILL_STORM:
         return None
     return Rejected(Reason.SPILLS, f"spills {spills:,} words per thread to local memory, more than {SPILL_STORM}: not timed", facts)
+
+
+def foretell_spills(values: int) -> Rejected | None:
+    """Return a rejection of what would be one for its spills once it is compiled: each thread holds so many 4-byte values at once.
+
+    Their compile is what takes longest: of rows of 10,000 columns and more 3.5 to 6.5 s each beside an H200, or longer than the
+    search, and a few of them keep every compiler from the others: 7 s at 16,384 columns had 11 trials, at 8,192 columns 317.
+    """
+    if values - REGISTERS <= SPILL_STORM:
+        return None
+    return Rejected(Reason.SPILLS, f"each thread would hold {values:,} values in {REGISTERS} registers: more than {SPILL_STORM} "
+                                   "words spill; not compiled")
