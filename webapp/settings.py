@@ -139,8 +139,8 @@ TEMPLATES = [{
             "django.contrib.auth.context_processors.auth",
             "django.contrib.messages.context_processors.messages",
         ],
-        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.kernels", "webapp.templatetags.frame",
-                     "webapp.templatetags.guests", "webapp.templatetags.kept"],
+        "builtins": ["webapp.templatetags.numbers", "webapp.templatetags.markup", "webapp.templatetags.kernels",
+                     "webapp.templatetags.frame", "webapp.templatetags.guests", "webapp.templatetags.kept"],
     },
 }]
 

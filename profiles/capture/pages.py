@@ -110,6 +110,7 @@ def capture_detail(request: HttpRequest, pk: int) -> HttpResponse:
         "name": CAPTURE_TOOLS[capture.tool].title, "ability": selectors.ability()[capture.tool],
         "files": selectors.file_rows(capture, request.user.has_perm(selectors.OWNER)),
         "can_finish": CAPTURE_TOOLS[capture.tool].stop is not None,
+        "next_baseline": capture.profile_id if capture.tool == "ncu" else None,
         "dumps": selectors.dumps_json(capture),
         "may_stop": live and request.user.has_perm("profiles.add_capture")})
 

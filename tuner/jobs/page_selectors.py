@@ -171,7 +171,7 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
         "effects": [[effect.name, effect.share] for effect in insights.effects],
         "saved": job_savings(job, trials), "members": member_rows(job), "clocks": clock_range(trials),
         "ended": ended_text(job, len(trials)), "outcome": job_outcome(job), "keep": library_text(job),
-        "ahead": jobs_ahead(job), "others": comparable_jobs(job)}
+        "ahead": jobs_ahead(job), "others": comparable_jobs(job), "edited_job": job.pk if job.space else None}
 
 
 def silent_seconds(job: TuneJob) -> float | None:

@@ -17,6 +17,7 @@ from webapp.frame import navigation
 from webapp.frame.documents import titles
 from webapp.projects.request import PREFIX
 from webapp.templatetags.guests import is_guest
+from webapp.templatetags.markup import oneline
 from webapp.threads.notices import unread_count
 from workers import disk
 from workers.scope import account_name
@@ -24,14 +25,14 @@ from workers.scope import account_name
 register = template.Library()
 
 
-SITE = " · Ridgepoint"
+SITE = "Ridgepoint"
 
 
 @register.simple_block_tag(takes_context=True)
 def keep_title(context: Context, content: str) -> str:
-    """Keep what the page is called, without the site's name, as `page_title`: its heading for who does not see its tabs."""
-    context["page_title"] = mark_safe(content.removesuffix(SITE))        # escaped where the title was written
-    return content
+    """Keep what the page is called as `page_title`, its heading for who does not see its tabs; the site's name goes behind it."""
+    context["page_title"] = mark_safe(content or SITE)        # escaped where the title was written
+    return mark_safe(f"{content} · {SITE}" if content else SITE)
 
 
 @register.simple_tag
@@ -56,7 +57,7 @@ def figure(content: str, drawn: Any, name: str, id: str = "", save: str = "") ->
     attributes = [("style", f"min-height:{room}px" if room else ""), ("id", id), ("data-save", save)]
     return format_html('{}<div class="figure" data-figure="{}-json"{} role="img" aria-label="{}"></div>',
                        json_script(drawn, f"{name}-json"), name,
-                       format_html_join("", ' {}="{}"', (each for each in attributes if each[1])), mark_safe(content))
+                       format_html_join("", ' {}="{}"', (each for each in attributes if each[1])), oneline(content))
 
 
 @register.filter

@@ -15,7 +15,7 @@ from typing import Any
 from django import template
 from django.template.defaultfilters import pluralize
 from django.utils.formats import localize
-from django.utils.html import conditional_escape, format_html, format_html_join
+from django.utils.html import conditional_escape, format_html, format_html_join, strip_tags
 from django.utils.safestring import SafeString
 
 from tuner.gate.stats.results import percent_text
@@ -29,7 +29,7 @@ _DOWN = ("", "m", "µ", "n", "p", "f")
 _TIMES = ((1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s"), (60e9, "min"), (3600e9, "h"))
 _SMALL_UNITS = ("s", "J", "W", "V", "A", "m")  # units people write with m, µ, n; 0.250 FLOP/B keeps its zero
 _EXACT_COUNTS_BELOW = 100_000
-_HEAD_UNITS = frozenset(("ns", "µs", "ms", "s", "%", "×", "B", "Hz", "MHz", "FLOP/s", "GPU-hours"))
+_FILTERS = {"ns": "ns", "bytes": "nbytes", "pct": "pct", "count": "count"}         # unit of a column -> filter
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -120,47 +120,16 @@ def cell(value: Any, kind: str) -> SafeString:
     return SafeString(f'<td class="num" data-value="{exact}">{conditional_escape(register.filters[kind](value))}</td>')
 
 
-@register.simple_block_tag
-def heads(content: str) -> SafeString:
-    """The head of a table, a line a column: its title; behind ": " words of how it looks; behind " ? " what it says on hover.
-
-    `text`, `number` and units make a grid's column sortable; `hidden`: shown once asked for; `unseen`: read aloud only; others are
-    classes.
-    """
-    return SafeString(f"<thead><tr>{''.join(_head(line) for line in content.splitlines() if line.strip())}</tr></thead>")
-
-
-def _head(line: str) -> str:
-    line, _, hover = line.strip().partition(" ? ")
-    title, colon, words = line.rpartition(": ")
-    title, words = (title, words) if colon else (line, "")
-    classes, attributes = [], ""
-    for word in words.split():
-        if word in ("text", "number", "html"):
-            attributes += f' data-type="{word}"'
-        elif word in _HEAD_UNITS:
-            attributes += f' data-type="number" data-unit="{word}"'
-        elif word == "hidden":
-            attributes += " data-hidden"
-        elif word == "unseen":
-            title = f'<span class="visually-hidden">{title}</span>'
-        else:
-            classes.append(word)
-    attributes += f' class="{" ".join(classes)}"' if classes else ""
-    attributes += f' title="{hover}"' if hover else ""
-    return f"<th{attributes}>{title}</th>"
+@register.filter
+def num(value: Any, kind: str) -> SafeString:
+    """A table's cell of a number: its text as the filter `kind` of this module writes it."""
+    return SafeString(f'<td class="num">{conditional_escape(register.filters[kind](value))}</td>')
 
 
 @register.filter
 def signed_ns(value: Any) -> SafeString:
     """A change given in ns, with its sign."""
     return SafeString("+" if (_number(value) or 0) > 0 else "") + ns(value)
-
-
-@register.simple_tag
-def slash() -> SafeString:
-    """What stands between two steps of the way to a page."""
-    return SafeString(' <span aria-hidden="true">/</span> ')
 
 
 @register.filter
@@ -173,12 +142,6 @@ def plural(value: Any, word: str) -> SafeString:
 def counted(value: Any, word: str) -> SafeString:
     """The same, the number as `count` writes it."""
     return format_html("{} {}{}", count(value), word, pluralize(value))
-
-
-@register.filter
-def recorded(where: Any) -> SafeString:
-    """The mark of what was recorded and not measured here; nothing where it was. `where`: the recording, on hover."""
-    return format_html('<span class="recorded" title="{}">recorded</span>', where) if where else SafeString("")
 
 
 @register.filter
@@ -228,6 +191,20 @@ def share(value: Any) -> SafeString:
     """Percent given as a fraction: 0.034 -> "3.40 %"."""
     number = _number(value)
     return pct(None if number is None else number * 100)
+
+
+@register.filter
+def shares(parts: Any) -> SafeString:
+    """Parts of a whole in a sentence, by their `label` and `pct`: "compute 61.3 %, idle 38.7 %"."""
+    return format_html_join(", ", "{} {}", ((part.label, SafeString(strip_tags(pct(part.pct)))) for part in parts))
+
+
+@register.filter
+def in_unit(value: Any, unit: str) -> Any:
+    """A value of a table whose columns state their unit; without one as it is."""
+    if not unit:
+        return "—" if value is None else value
+    return register.filters[_FILTERS[unit]](value) if unit in _FILTERS else si(value, unit)
 
 
 @register.filter

@@ -11,7 +11,7 @@ export function fieldName(title, index) {
 export function headColumns(head) {
   const seen = new Set();
   return [...head.cells].map((th, index) => {
-    const title = (th.textContent ?? "").trim().replace(/\s+/g, " ");
+    const title = wordsOf(th);
     let field = th.dataset.field ?? fieldName(title, index);
     if (seen.has(field)) field += `_${index}`;
     seen.add(field);
@@ -26,7 +26,7 @@ export function headColumns(head) {
  */
 export function cellValue(td, column) {
   if (!td) return null;
-  const text = (td.textContent ?? "").trim().replace(/\s+/g, " ");
+  const text = wordsOf(td);
   if (column.type !== "number") return td.dataset.value ?? td.querySelector("time[datetime]")?.getAttribute("datetime") ?? text;
   if (td.dataset.value !== undefined) {
     const number = td.dataset.value === "" || td.dataset.value === "None" ? NaN : Number(td.dataset.value.replace(/,/g, ""));
@@ -41,9 +41,12 @@ export function cellValue(td, column) {
   return own === 1 ? value : own?.unit === shown.unit ? value / own.value : value;
 }
 
+/** What a cell says, however its markup is laid out. @param {HTMLElement} element */
+const wordsOf = (element) => (element.textContent ?? "").trim().replace(/\s+/g, " ");
+
 /** What filters see: the text, the full value behind it, and what is said on hover. @param {HTMLTableCellElement|undefined} td */
 export function cellText(td) {
   if (!td) return "";
   const titles = [...td.querySelectorAll("[title]")].map((element) => element.getAttribute("title"));
-  return `${td.textContent} ${td.dataset.value ?? ""} ${td.title} ${titles.join(" ")}`;
+  return `${wordsOf(td)} ${td.dataset.value ?? ""} ${td.title} ${titles.join(" ")}`;
 }

@@ -52,6 +52,6 @@ def test_the_grade_is_that_of_the_launches_whose_shapes_are_known(client: Client
     of_job = client.get(url, {"job": "job-1"}).json()
     assert of_job["known_ns"] == pytest.approx(sum(each["dur_ns"] for each in one))
     html = client.get(reverse("fleet")).content.decode()
-    assert re.search(r'that they took; 1 grid and block">needed, of the <span[^>]*>[^<]*</span> with known shapes', html)
+    assert re.search(r'that they took; 1 grid and block"\s*>needed, of the <span[^>]*>[^<]*</span> with known shapes', html)
     assert client.get(url, {"from": "yesterday"}).status_code == 400
     assert client.get(url, {"job": "nobody"}).json()["took_ns"] == 0

@@ -90,7 +90,7 @@ def test_every_group_answers_and_leads_down_with_its_filters(visitor: Client, tm
     query, below = "?window=all&job=job-1", ["signature", "build", "host", "gpu", "kernel"]
     for group in below:
         html = text_of(visitor, "fleet", query)
-        links = [unescape(link) for link in re.findall(r'<td class="name"[^>]*><a href="(\?[^"]+)"', html)]
+        links = [unescape(link) for link in re.findall(r'<td class="name"[^>]*>\s*<a href="(\?[^"]+)"', html)]
         assert links, query
         query = links[0]
         assert f"group={group}" in query and "window=all" in query and "job=job-1" in query
@@ -150,7 +150,7 @@ def test_simulated_records_are_labelled_on_every_page(visitor: Client, tmp_path:
             "group": group, "limit": "50"}).json()["rows"]}
         assert labels[named], group
         html = text_of(visitor, "fleet", f"?group={group}&window=all&simulated=yes")
-        cell = re.search(rf'<td class="name" data-value="{named}">(.*?)</td>', html)
+        cell = re.search(rf'<td class="name" data-value="{named}">(.*?)</td>', html, re.DOTALL)
         assert cell and '<span class="recorded">simulated</span>' in cell[1]
     only = text_of(visitor, "fleet", "?simulated=no")
     assert "partly simulated" not in only and '<span class="recorded">simulated</span>' not in only
@@ -294,7 +294,7 @@ def test_utilisation_names_idle_gpus_unused_memory_and_what_is_unknown(visitor: 
     assert float(power) == pytest.approx(301)
     assert float(hours) == pytest.approx(1.0) and float(busy) == pytest.approx(100 * 400 * 10.05e6 / 6e9, rel=0.02)
     assert float(memory) == pytest.approx(100 * 120 / 140, rel=1e-3)
-    assert re.search(r"▼ <span[^>]*>10\xa0%", html) and "unknown: no agent sent it" in html
+    assert re.search(r"▼\s+<span[^>]*>10\xa0%", html) and "unknown: no agent sent it" in html
 
 
 def test_sensors_stand_beside_the_median_of_the_model(visitor: Client, tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def test_pages_say_the_same(tmp_store, sign_in_mode, alice):
     assert sum(point["time_ns"] for point in points.values()) == pytest.approx(profile.gpu_time_ns, rel=1e-6)
     shown = client.get(f"/profiles/{profile.pk}/kernels/").content.decode()
     for kernel in profile.kernels.all():
-        row = re.search(rf'<td class="name"[^>]*><a href="/profiles/{profile.pk}/kernels/{kernel.pk}/">.*?</tr>', shown, re.DOTALL)
+        link = f'<a href="/profiles/{profile.pk}/kernels/{kernel.pk}/">'
+        row = re.search(rf'<td class="name"[^>]*>\s*{link}.*?</tr>', shown, re.DOTALL)
         cell = re.search(r'<td data-value="(\w*)" title', row[0]) if row else None
         said = text(page(alice, f"/profiles/{profile.pk}/kernels/{kernel.pk}/"))
         assert cell and cell[1] == kernel.bound == points[kernel.pk]["bound"]
@@ -114,5 +115,5 @@ def test_time_and_counters_of_a_kernel_stand_in_one_row(tmp_store, sign_in_mode,
     KernelStat.objects.filter(pk=timed.pk).update(bound="", bound_reason="")
     assert link in page(alice, f"/profiles/{trace.pk}/kernels/")
     told = page(alice, f"/profiles/{trace.pk}/kernels/{timed.pk}/").split('id="beside"', 1)[1]
-    named = re.search(rf'kernels/{counted.pk}/">[^<]*</a>( <span class="muted"[^>]*>other shapes)?', told)
+    named = re.search(rf'kernels/{counted.pk}/">[^<]*</a>(\s+<span class="muted"[^>]*>other shapes)?', told)
     assert named and named[1] is None

@@ -411,7 +411,7 @@ def test_questions_are_counted_beside_launches_and_in_no_share(api, alice, clien
         "exact": (1, 60, 10), "default": (9, 1, 90)}
     assert selectors.entry_launches(stored) == 1 and selectors.entry_asked(stored) == 60
     page = client.get(reverse("cache", args=[stored.pk])).content.decode()
-    assert re.search(r">1</span> launch in 7 d · asked <span[^>]*>60</span>×", page)
+    assert re.search(r">1</span>\s+launch\s+in\s+7 d\s+·\s+asked\s+<span[^>]*>60</span>×", page)
     page = client.get(reverse("cache-served")).content.decode()
     assert ">10</span></span> launches in 7 d" in page and ">61</span></span> asked" in page
 

@@ -207,7 +207,7 @@ def test_a_waiting_job_says_why_it_waits_and_stops_by_a_button(client, alice):
     client.force_login(alice)
     jobs.retire("replay@test")
     job = create_services.tune_create(owner=alice, **JOB)
-    page = client.get(reverse("tune", args=[job.pk])).content.decode()
+    page = " ".join(client.get(reverse("tune", args=[job.pk])).content.decode().split())
     assert "Waiting for a replay worker" in page and "No replay worker is running" in page
     client.post(reverse("tune-stop", args=[job.pk]))
     job.refresh_from_db()

@@ -158,7 +158,7 @@ def test_both_builds_are_captured_and_put_beside_each_other(nightly, alice, bob,
     client.force_login(alice)
     assert "Capture counters of both builds" in client.get(page).content.decode()
     assert client.post(ask).headers["Location"] == f"{page}#counters"
-    waiting = client.get(page).content.decode()
+    waiting = " ".join(client.get(page).content.decode().split())
     job = SuiteJob.objects.get(reason="counters")
     assert f"Job {job.pk} waits for a GPU worker" in waiting and 'id="capture-counters"' not in waiting
     assert client.post(reverse("regression-counters", args=[regression.pk])).status_code == 302

@@ -193,8 +193,8 @@ def gate_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
         "configs": evidence_selectors.config_rows(sides),
         "unknown_counters": evidence_selectors.unknown_counters(runs),
         "ways": evidence_selectors.evidence_links(row, old, row.gate.build.name),
-        "profiles": [(side, evidence_selectors.build_profiles(row, side.builds or [name]))
-                     for side, name in zip(sides, (old, row.gate.build.name), strict=True)],
+        "profiles": [(side, builds[0], evidence_selectors.build_profiles(row, builds)) for side, builds in (
+            (side, side.builds or [name]) for side, name in zip(sides, (old, row.gate.build.name), strict=True))],
         "neighbours": _neighbours(row)})
 
 
