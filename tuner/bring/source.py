@@ -48,6 +48,7 @@ class Kernel:
     dots      whether it has a matrix product
     function  the name of its function, where `name = triton.jit(function)` gives it another
     squares   whether it has tiles of two dimensions: `range[:, None]`
+    waits     whether its programs wait for each other, so that all must run at once: `while tl.load(count) < n: pass`
     """
 
     name: str
@@ -67,6 +68,7 @@ class Kernel:
     launched: bool = False
     used: frozenset[str] = frozenset()
     squares: bool = False
+    waits: bool = False
     dots: bool = False
     function: str = ""
 
@@ -136,9 +138,11 @@ def _all_kernels(tree: ast.Module) -> list[Kernel]:
         typed = tuple(replace(each, dtype=dtypes.get(name, {}).get(each.name, "")) for each in arguments[name])
         kernel = _kernel(function, typed, *launches.get(name, ({}, "")), names=names)
         kernels.append(replace(kernel, name=by_call.get(name, name), function=name, steps=steps[name], launched=name in launches))
-    for _ in range(MOST_DEPTH):                     # a function that it calls may loop for it
+    for _ in range(MOST_DEPTH):                     # a function that it calls may loop, or wait, for it
         looping = {each.function for each in kernels if each.loops}
-        kernels = [replace(each, loops=each.loops or bool(each.calls & looping)) for each in kernels]
+        waiting = {each.function for each in kernels if each.waits}
+        kernels = [replace(each, loops=each.loops or bool(each.calls & looping), waits=each.waits or bool(each.calls & waiting))
+                   for each in kernels]
     return kernels
 
 
@@ -176,6 +180,17 @@ def _own_autotuner(function: ast.FunctionDef) -> ast.Call | None:
                  and any(keyword.arg == "configs" for keyword in each.keywords)), None)
 
 
+def _is_waiting(loop: ast.While) -> bool:
+    """Return whether a loop does nothing until others have written; not one that takes a lock, which some program always holds."""
+    def reads(call: ast.Call) -> bool:
+        name = dotted(call.func).rpartition(".")[2]
+        return name in ("load", "atomic_add", "atomic_or", "atomic_max") or (
+            name == "atomic_cas" and len(call.args) > 2 and ast.unparse(call.args[1]) == ast.unparse(call.args[2]))
+
+    calls = [each for each in ast.walk(loop.test) if isinstance(each, ast.Call)]
+    return all(isinstance(each, ast.Pass) for each in loop.body) and any(map(reads, calls))
+
+
 def _kernel(function: ast.FunctionDef, arguments: tuple[Argument, ...], launched: dict[str, Any], grid: str, *,
             names: Mapping[str, Any]) -> Kernel:
     kind = _kind(function) or "triton.jit"
@@ -186,6 +201,7 @@ def _kernel(function: ast.FunctionDef, arguments: tuple[Argument, ...], launched
                              for each in ast.walk(function)),
                     squares=any(isinstance(each, ast.Subscript) and "None" in ast.unparse(each.slice)
                                 for each in ast.walk(function)),
+                    waits=any(isinstance(each, ast.While) and _is_waiting(each) for each in ast.walk(function)),
                     tiles=tuple(_tiles(function)), loops=any(isinstance(each, ast.For | ast.While) for each in ast.walk(function)),
                     fixed={name: value for name, value in launched.items() if name in LAUNCH_OPTIONS or name in constexprs})
     for call in function.decorator_list:

@@ -138,7 +138,8 @@ class Writing:
 
     def _whole(self, name: str, one: Mapping[str, Any], shape: str) -> str:
         dtype = f"torch.{one['dtype']}"
-        if name == self.out or one.get("anything"):
+        loaded = {each.name for each in (self.kernel.arguments if self.kernel else ()) if each.loaded}
+        if one.get("anything") or (name == self.out and name not in loaded):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
         made = next((each for each in self.told.get("inputs", ()) if each["storage"] == one["storage"]), None)
         bounds = made["bounds"] if made else []

@@ -63,7 +63,12 @@ def _root(node: ast.expr) -> str:
 
 
 def _numbers(tree: ast.expr) -> list[int]:
-    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 2]
+    """Return the whole numbers of a call that may be others: no powers, and none within brackets."""
+    fixed = [each.slice for each in ast.walk(tree) if isinstance(each, ast.Subscript)]
+    fixed += [each.right for each in ast.walk(tree) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Pow)]
+    stay = {id(node) for each in fixed for node in ast.walk(each)}
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 2
+            and id(node) not in stay]
 
 
 def _check(node: ast.AST, depth: int) -> None:

@@ -72,6 +72,7 @@ class Recorder:
         self.launches: list[Launch] = []
         self._autotune: list[dict[str, Any]] = []
         self._hooks: list[Any] = []
+        self._runs: dict[Any, Any] = {}         # of autotuners of somebody's own kind
         self._heuristics: list[dict[str, Any]] = []
         self._kept = (JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run)
 
@@ -87,13 +88,17 @@ class Recorder:
         def compute(self: Any, *given: Any, **more: Any) -> Any:
             return recorder._compute(self, given, more)
 
+        self._runs = {each: each.run for each in _subclasses(Autotuner) if "run" in vars(each)}
         JITFunction.run = run
-        Autotuner.run = tune
+        for each in (Autotuner, *self._runs):
+            each.run = tune
         Autotuner._bench = lambda self, *given, **more: [1.0, 1.0, 1.0]
         Heuristics.run = compute
 
     def stop(self) -> None:
         JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run = self._kept
+        for each, run in self._runs.items():
+            each.run = run
 
     def _launch(self, kernel: Any, given: tuple[Any, ...], grid: Any, warmup: bool, more: dict[str, Any]) -> Any:
         names = list(kernel.arg_names)
@@ -190,6 +195,10 @@ def _blocks_of(configs: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, l
             told.append({"config": config_json(config),
                          "blocks": {name: [int(size) for size in each.block_shape] for name, each in descriptors.items()}})
     return (hook, told) if not counting.count else (None, [])
+
+
+def _subclasses(kind: type) -> list[Any]:
+    return [one for each in kind.__subclasses__() for one in (each, *_subclasses(each))]
 
 
 def _own_autotuner(kernel: Any) -> dict[str, Any] | None:

@@ -50,19 +50,20 @@ def fit_numbers(dims: Mapping[str, int], launch: Mapping[str, Any], points: Sequ
 
 
 def _fit_strides(found: dict[str, str | None], launch: Mapping[str, Any], points: Sequence[Again]) -> None:
-    """Find strides as the products of extents that they are, and numbers that are such strides, where nothing simpler held."""
+    """Find strides as the products of extents that they are, and numbers that are such products, where nothing simpler held."""
     products: list[tuple[list[Any], str]] = []
     for name, each in launch["arguments"].items():
-        for axis in range(len(each["shape"]) if each["kind"] == "tensor" else 0):
-            extents = [f"arguments.{name}.shape.{later}" for later in range(axis + 1, len(each["shape"]))]
-            path = f"arguments.{name}.strides.{axis}"
-            own = [value_at(one.launch, ("arguments", name, "strides", axis)) for one in points]
+        for axis in range(-1, len(each["shape"]) if each["kind"] == "tensor" else -1):      # -1: all elements
+            extents = [found.get(f"arguments.{name}.shape.{later}") for later in range(axis + 1, len(each["shape"]))]
             whole = [math.prod(one.launch["arguments"][name].get("shape", ())[axis + 1:]) for one in points]
-            if found.get(path) is None and own == whole and all(found.get(one) for one in extents):
-                found[path] = " * ".join(f"({found[one]})" if " " in str(found[one]) else str(found[one]) for one in extents
-                                         if found[one] != "1") or "1"
-            if formula := found.get(path):
-                products.append((own, formula))
+            path = f"arguments.{name}.strides.{axis}"
+            if not all(extents):
+                continue
+            product = " * ".join(f"({one})" if " " in str(one) else str(one) for one in extents if one != "1") or "1"
+            products.append((whole, product))
+            if path in found and found[path] is None and whole == [
+                    value_at(one.launch, ("arguments", name, "strides", axis)) for one in points]:
+                found[path] = product
     for path in [path for path, formula in found.items() if formula is None and path.endswith(".value")]:
         own = [value_at(one.launch, path.split(".")) for one in points]
         found[path] = next((formula for values, formula in products if values == own), None)

@@ -196,6 +196,8 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
         return FLAG
     number: int = value["value"]
     follows = [one for one in points if one.size and (other := one.constexpr(name)) is not None and other != number]
+    if kernel is not None and kernel.waits and name in kernel.steps.moves:
+        return f"{UNSURE}: its programs wait for each other, and more of them may not run at once"
     steps = kernel.steps if kernel else None
     is_block = steps is None or (name in steps.moves and (name in steps.ranges or is_extent(name, points)))
     is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves - steps.divides)
@@ -272,6 +274,8 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
     warps = launch["options"].get("num_warps", _TRITON["num_warps"])
     stages = launch["options"].get("num_stages", _TRITON["num_stages"])
     each.params["num_warps"] = tuple(sorted({*((2, 4, 8) if tiles else (1, 2, 4, 8, 16)), warps}))
+    if kernel is not None and kernel.waits:                 # no fewer programs at once
+        each.params["num_warps"] = tuple(count for count in each.params["num_warps"] if count <= warps)
     each.params["num_stages"] = tuple(sorted({*((2, 3, 4, 5) if tiles else (1, 2, 3) if loops else (stages,)), stages}))
     for name in ("num_stages", "num_warps"):
         if name in launch["heuristics"]:                # whatever is asked for, the kernel's own rule decides

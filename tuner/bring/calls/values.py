@@ -70,20 +70,19 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             return {"filled": filled[1] if math.isfinite(filled[1]) else str(filled[1])}        # JSON has no such number
         with _disable_current_modes():
             first = values.reshape(-1)[0].item()
-            if bool((values == first).all()):
+            if bool((values.double() == first).all()):
                 return {"filled": first}
             if values.is_floating_point():
                 return {}
-            count = torch.arange(values.numel())
-            if values.dim() == 1 and bool((values == count).all()):
+            flat, count = values.reshape(-1).long(), torch.arange(values.numel())          # torch compares no uint32
+            if values.dim() == 1 and bool((flat == count).all()):
                 return {"counts": True}
-            if values.numel() > FEWEST and values.dim() == 1 and bool((values.long().sort().values == count).all()):
+            if values.numel() > FEWEST and values.dim() == 1 and bool((flat.sort().values == count).all()):
                 return {"permutes": True}
             if values.numel() <= FEW_VALUES:
                 return {"values": values.tolist()}
             if values.dtype is torch.bool:
                 return {}
-            flat = values.reshape(-1).long()
             return {"bounds": [int(flat.min()), int(flat.max()) + 1], "sorted": bool((flat[1:] >= flat[:-1]).all())}
 
     def look(self, tensor: torch.Tensor) -> dict[str, Any]:
