@@ -340,7 +340,7 @@ CORE = (          # plain Python without Django, servers or GPUs: it runs anywhe
     "profiles.ingest*",
     "profiles.analysis*",
     "profiles.capture.tools*", "profiles.capture.command",
-    "tuner.candidates.answer", "tuner.candidates.diffs", "tuner.candidates.judge*", "tuner.candidates.sources",
+    "tuner.candidates.answer", "tuner.candidates.diffs", "tuner.candidates.judge*",
     "tuner.candidates.verdicts",
     "tuner.clocks.wish", "workers.clocks.driver", "workers.clocks.guardian", "workers.clocks.held",
     "tuner.tuning*",

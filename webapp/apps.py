@@ -13,8 +13,8 @@ class WebappConfig(AppConfig):
 
         from webapp import changes
         from webapp.audit import services as audit
+        from webapp.changes import connections_close
         from webapp.forges import signals as forges
-        from webapp.live_topics import connections_close
         from webapp.operate.rates import limits_parse
         from webapp.people import two_factor
         from webapp.projects.services import first_project_ensure

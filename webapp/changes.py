@@ -1,14 +1,41 @@
-"""What follows when a person's rights or password change: open pages ask again who they are, tokens end with the password."""
+"""What follows when a person's rights or password change: open pages ask again who they are, tokens end with the password.
+
+Open pages are told of a session and of a person: `webapp.live` listens, this says, and each process imports it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from django.contrib.auth import get_user_model
+from django.db import transaction
 from django.db.models.signals import m2m_changed, post_delete, post_save, pre_delete, pre_save
 
-from webapp.live_topics import connections_renew
 from webapp.models import ApiToken, Membership
+from workers import jobs
+
+
+def session_topic(session_key: str) -> str:
+    """Return the topic on which connections of a session are told that it ended."""
+    return f"session.{hashlib.sha256(session_key.encode()).hexdigest()[:32]}"
+
+
+def person_topic(user: int) -> str:
+    """Return the topic on which connections of a person are told that what they may do has changed."""
+    return f"person.{user}"
+
+
+def connections_renew(user: int) -> None:
+    """Close a person's connections once the change is committed: their pages connect again, as who they are then."""
+    transaction.on_commit(lambda: jobs.publish(person_topic(user), "changed", {}), robust=True)
+
+
+def connections_close(request: Any = None, **signal: Any) -> None:
+    """Tell a session's connections that it was signed out (user_logged_out receiver)."""
+    if request is not None and request.session.session_key:
+        jobs.publish(session_topic(request.session.session_key), "signed-out", {})
+
 
 ONLY_HASHED_ANEW = {"password"}         # Django saves this column alone when it raises the hash's cost: the password is the same
 ONLY_SEEN = {"last_login"}

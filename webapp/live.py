@@ -23,7 +23,7 @@ from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
 from webapp.accounts import is_local, local_user
-from webapp.live_topics import person_topic, session_topic
+from webapp.changes import person_topic, session_topic
 from webapp.operate.bodies import headers_of
 from webapp.outage import outage_of
 from webapp.people.two_factor import DUE

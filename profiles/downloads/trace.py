@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
-from profiles.analysis.compare.launches import LAUNCHES as STORED_LAUNCHES
+from profiles.analysis.compare.comparison import LAUNCHES as STORED_LAUNCHES
 from profiles.ingest.arrays import Array, Bools, Ints, Rows, stable_order
 from profiles.ingest.trace import GPU_WORK, Category
 from profiles.models import Profile

@@ -23,7 +23,7 @@ from django.core.files.base import ContentFile, File
 from django.core.files.storage import default_storage
 from django.utils.text import get_valid_filename
 
-from profiles.analysis.compare.launches import LAUNCHES
+from profiles.analysis.compare.comparison import LAUNCHES
 from profiles.ingest.trace import Summary, TraceError
 from profiles.rows import json_safe, text
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from profiles import ingest
-from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
+from profiles.analysis.compare.comparison import launches_of_report, launches_of_trace
 from profiles.analysis.core import result
 from profiles.analysis.core.digest import digest_of
 from profiles.analysis.core.kernels import KernelRow, fold, kernel_table, summary_table

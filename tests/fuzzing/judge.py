@@ -141,7 +141,7 @@ def _uncounted(integrity: Any) -> str:
 
 def _analysed(found: Any, folder: Path) -> str:
     """Everything that an ingest does to what was read but for the database."""
-    from profiles.analysis.compare.launches import launches_of_report, launches_of_trace
+    from profiles.analysis.compare.comparison import launches_of_report, launches_of_trace
     from profiles.analysis.core.kernels import kernel_table, summary_table
     from profiles.analysis.core.result import cut_tables
     from profiles.analysis.kernel import counters, findings_counters

@@ -14,8 +14,7 @@ import numpy as np
 
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
-from workers.agent.send import Sender
-from workers.agent.spool import Spool
+from workers.agent.send import Sender, Spool
 from workers.agent.wire import make_batch, pack
 
 BATCH_EVERY_S, LAUNCHES = 10.0, 300

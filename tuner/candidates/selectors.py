@@ -8,7 +8,7 @@ from typing import Any, NotRequired, TypedDict
 from django.db.models import QuerySet
 
 from profiles.base.answers import make_answer
-from tuner.candidates import sources
+from tuner.candidates import diffs
 from tuner.ceilings.least_time import LeastTime, sol_score
 from tuner.ceilings.selectors import Ceilings
 from tuner.models import Candidate, CandidatePermit
@@ -42,9 +42,9 @@ def permits() -> dict[str, CandidatePermit]:
     return {permit.operator: permit for permit in CandidatePermit.objects.select_related("by")}
 
 
-def files_of(operator: str) -> tuple[sources.SourceFile, ...]:
+def files_of(operator: str) -> tuple[diffs.SourceFile, ...]:
     """Return the operator's files on this host; () where there are none."""
-    return sources.operator_files(operator, None if operator in OPERATORS else operator_description(operator))
+    return diffs.operator_files(operator, None if operator in OPERATORS else operator_description(operator))
 
 
 def living_queues() -> set[str]:

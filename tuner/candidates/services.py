@@ -14,7 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from profiles.base.refused import Refused
-from tuner.candidates import diffs, selectors, sources
+from tuner.candidates import diffs, selectors
 from tuner.candidates.verdicts import Judgement, Verdict
 from tuner.models import Candidate, CandidatePermit
 from tuner.texts import in_order
@@ -95,7 +95,7 @@ def _take_of_day(operator: str, by: Submitter) -> int:
     return permit.seconds
 
 
-def read_text(operator: str, text: str) -> tuple[str, str, sources.SourceFile | None]:
+def read_text(operator: str, text: str) -> tuple[str, str, diffs.SourceFile | None]:
     """Return the whole file, the diff it was sent as ("" where it was whole), and the operator's file beside it.
 
     Raises Refused, which names the hunk that does not fit.
@@ -120,7 +120,7 @@ def read_text(operator: str, text: str) -> tuple[str, str, sources.SourceFile | 
         raise Refused({"text": f"the diff is not applied: {refused.what}"}) from refused
 
 
-def _base_of(files: tuple[sources.SourceFile, ...], named: str) -> sources.SourceFile:
+def _base_of(files: tuple[diffs.SourceFile, ...], named: str) -> diffs.SourceFile:
     if not named:
         return files[0]
     found = next((each for each in files if each.path == named or each.path.endswith(f"/{named}")), None)

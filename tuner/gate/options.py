@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.gate import client
-from tuner.gate.reports import REPORTS, markdown, words
+from tuner.gate.reports import REPORTS, github, words
 
 FILES = {"markdown": "md", "junit": "junit", "github": "github"}       # option -> kind of report
 PLACES = ("gpu", "toolkit", "driver", "device")
@@ -37,7 +37,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     for name in FILES:
         parser.add_argument(f"--{name}", metavar="FILE", help=f"write the {REPORTS[FILES[name]].title} here")
     parser.add_argument("--head-sha", default="", help="with --github: the commit, where the build is not called by it")
-    parser.add_argument("--undecided", default="neutral", choices=markdown.UNDECIDED, help="with --github: conclusion of AMBIGUOUS")
+    parser.add_argument("--undecided", default="neutral", choices=github.UNDECIDED, help="with --github: conclusion of AMBIGUOUS")
 
 
 def check_reports(options: Mapping[str, Any], build: str = "") -> None:
@@ -52,7 +52,7 @@ def write_reports(found: Mapping[str, Any], options: Mapping[str, Any]) -> None:
     for name, kind in FILES.items():
         path = options.get(name)
         if path and kind == "github":
-            body = markdown.check_run(found, head_sha=options["head_sha"], undecided=options["undecided"])     # type: ignore[arg-type]
+            body = github.check_run(found, head_sha=options["head_sha"], undecided=options["undecided"])     # type: ignore[arg-type]
             if not body["head_sha"]:
                 raise client.GateError("--head-sha: name the commit's whole sha, the build is not called by it")
             Path(path).write_text(words.as_text(body))

@@ -23,7 +23,7 @@ from django.utils.http import urlsafe_base64_encode
 
 from profiles.base.refused import Refused
 from webapp.audit import services as audit
-from webapp.live_topics import connections_renew, session_topic
+from webapp.changes import connections_renew, session_topic
 from webapp.models import ApiToken, Invitation, Membership, Project
 from webapp.roles import ROLES, owner_exists, role_of, role_set
 from workers import jobs

@@ -24,15 +24,13 @@ from workers.agent import VERSION
 from workers.agent.aggregate import Aggregator
 from workers.agent.deep.asking import Askers
 from workers.agent.deep.captures import Budget, Captures
-from workers.agent.deep.engines import ENGINES, EngineRefused, ask_engine
-from workers.agent.deep.fetches import Fetches, folders_of, is_fetch
+from workers.agent.deep.engines import ENGINES, EngineRefused, Fetches, ask_engine, folders_of, is_fetch
 from workers.agent.deep.kineto import KinetoDaemon
 from workers.agent.deep.processes import gpus_by_process
 from workers.agent.identity import machine_id
 from workers.agent.launches import MINUTE_NS
 from workers.agent.link import Frames, Listener, MessageRefused, SocketTaken, frame, read_window, socket_path
-from workers.agent.send import Sender
-from workers.agent.spool import Spool
+from workers.agent.send import Sender, Spool
 from workers.agent.telemetry import Telemetry
 from workers.agent.wire import make_batch, pack
 

@@ -7,10 +7,9 @@ from functools import cache
 import pyarrow as pa
 
 from profiles import ingest
-from profiles.analysis.compare.comparison import Comparison
+from profiles.analysis.compare.comparison import Comparison, launches_of_trace
 from profiles.analysis.compare.kernels import compare
 from profiles.analysis.compare.launch_operations import LaunchOperations, launch_operations
-from profiles.analysis.compare.launches import launches_of_trace
 from profiles.analysis.compare.operations import OperationRow, compare_operations
 from profiles.analysis.core.frame import frame_of
 from profiles.ingest.trace import Trace

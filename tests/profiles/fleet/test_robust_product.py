@@ -21,7 +21,7 @@ from tests.profiles.fleet.records import START_NS
 from webapp.embedded import postgres
 from workers.agent.aggregate import Aggregator
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
-from workers.agent.spool import Spool
+from workers.agent.send import Spool
 from workers.agent.wire import make_batch, pack
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.deep]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from profiles import ingest
-from profiles.analysis.compare.launches import launches_of_report
+from profiles.analysis.compare.comparison import launches_of_report
 from profiles.analysis.kernel import counters, findings_counters, rules, stalls
 from profiles.analysis.kernel.facts import LaunchFacts
 from profiles.ingest.ncu.sections import LABELS, base_unit, sections

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiles.analysis.compare.comparison import Row
+from profiles.analysis.compare.comparison import LAUNCHES, Row, launches_of_report, launches_of_trace
 from profiles.analysis.compare.kernels import compare
-from profiles.analysis.compare.launches import LAUNCHES, launches_of_report, launches_of_trace
 from profiles.analysis.compare.matching import match_shapes
 from profiles.analysis.compare.why import counter_changes
 from profiles.ingest import read

@@ -15,7 +15,7 @@ import pytest
 from django.urls import reverse
 
 from profiles import ingest
-from profiles.analysis.compare.launches import launches_of_trace
+from profiles.analysis.compare.comparison import launches_of_trace
 from profiles.exports.files import encode, table_of, table_of_cells
 from profiles.ingest.trace import Trace
 from profiles.models import KernelStat, LaunchCounters, Profile

@@ -29,7 +29,7 @@ from tests.product import PROJECT
 from tests.profiles.running.peer import Peer, peer
 from tests.waiting import until
 from webapp.models import ApiToken
-from workers.agent.deep.fetches import Body, Fetches, folders_of
+from workers.agent.deep.engines import Body, Fetches, folders_of
 from workers.agent.deep.folders import FolderProblem, allowing, is_below, list_files, open_file
 from workers.capture import engine as engine_worker
 from workers.capture import engine_results

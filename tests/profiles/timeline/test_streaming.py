@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from profiles import ingest
-from profiles.analysis.compare.launches import launches_of_trace
+from profiles.analysis.compare.comparison import launches_of_trace
 from profiles.analysis.core.kernels import kernel_table
 from profiles.analysis.trace import findings
 from profiles.analysis.trace.breakdown import breakdown, remark

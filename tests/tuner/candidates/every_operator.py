@@ -13,9 +13,9 @@ os.environ["TRITON_INTERPRET"] = "1"       # before any kernel is decorated
 import torch
 
 from tests.tuner.measure.interpreted import patch_language_once, round_to_fp8
+from tuner.candidates.diffs import operator_files
 from tuner.candidates.judge import checks, loading
 from tuner.candidates.judge.taken import Taken
-from tuner.candidates.sources import operator_files
 from tuner.tuning.operators import OPERATORS, find, limits
 from tuner.tuning.team import packages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from tuner.candidates.sources import operator_files
+from tuner.candidates.diffs import operator_files
 
 SHAPE = {"R": 8, "C": 100}
 OWN = operator_files("softmax")[0]

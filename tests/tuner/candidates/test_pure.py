@@ -11,7 +11,7 @@ import pytest
 
 from tests.tuner.candidates.files import CHANGED, KERNEL, LAUNCH, OWN
 from tests.tuner.candidates.test_candidates import CHECK
-from tuner.candidates import code_view, sources, verdicts
+from tuner.candidates import code_view, diffs, verdicts
 from tuner.candidates.answer import Answer
 from tuner.candidates.page_selectors import bars_of
 from tuner.candidates.verdicts import Verdict
@@ -151,13 +151,13 @@ def test_hostile_texts_are_shown_soon(text: str) -> None:
 
 
 def test_files_of_an_operator_are_found_without_importing_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [each.path for each in sources.operator_files("matmul")] == [
+    assert [each.path for each in diffs.operator_files("matmul")] == [
         "tuner/tuning/kernels/matmul.py", "tuner/tuning/kernels/extents.py", "tuner/tuning/kernels/hopper/matmul_warp_groups.py",
         "tuner/tuning/kernels/matmul_parts.py", "tuner/tuning/kernels/matmul_tma.py"]
     packages = Path(__file__).resolve().parents[2] / "packages"
     monkeypatch.syspath_prepend(str(packages))
-    found, = sources.operator_files("acme_clamp", {"kernel": "acme_kernels.kernels.clamp", "package": "acme-kernels"})
+    found, = diffs.operator_files("acme_clamp", {"kernel": "acme_kernels.kernels.clamp", "package": "acme-kernels"})
     assert found.path == "acme_kernels/kernels.py" and found.text == (packages / "acme_kernels" / "kernels.py").read_text()
     for kernel in ("../../etc/passwd.x", "no.such.module.kernel", "", "kernel.cu:f"):
-        assert sources.operator_files("acme_clamp", {"kernel": kernel, "package": "acme-kernels"}) == ()
-    assert sources.operator_files("nothing") == ()
+        assert diffs.operator_files("acme_clamp", {"kernel": kernel, "package": "acme-kernels"}) == ()
+    assert diffs.operator_files("nothing") == ()

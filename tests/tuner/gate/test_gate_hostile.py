@@ -22,7 +22,7 @@ from tuner.cache.formats import fused_moe, triton_text
 from tuner.cache.formats.document import FormatError
 from tuner.cache.serve import services as served_services
 from tuner.gate.client import gate_request, make_parser
-from tuner.gate.reports import REPORTS, markdown
+from tuner.gate.reports import REPORTS, github
 from tuner.gate.verdicts import decide_services, selectors, services
 from tuner.jobs import create_services, quarantine
 from tuner.models import BaselineChange, CachedConfig, Gate, Quarantine, ServedCount, SnapshotView, Suite
@@ -209,7 +209,7 @@ def test_a_kernel_that_vanishes_is_red_everywhere(vanished: Gate) -> None:
     assert gone["key"] == "add N=64" and gone["gone"] and "b1 has runs of it and this build has not" in gone["reason"]
     junit = REPORTS["junit"].make(document).decode()
     assert 'name="add N=64"' in junit and 'errors="1"' in junit and "--allow-gone" in junit
-    assert markdown.check_run(document, head_sha="a" * 40)["conclusion"] == "action_required"
+    assert github.check_run(document, head_sha="a" * 40)["conclusion"] == "action_required"
     assert "add N=64" in REPORTS["md"].make(document).decode()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.gate import client
-from tuner.gate.reports import REPORTS, junit, markdown, words
+from tuner.gate.reports import REPORTS, github, junit, markdown, words
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, SIGN, Verdict
 from tuner.gate.verdicts.selectors import exit_code
 from tuner.models import Gate
@@ -182,13 +182,13 @@ def test_a_first_build_fails_no_test():
     ({"verdict": "", "status": "measuring"}, ("in_progress", None)),
     ({"verdict": "", "status": "waiting"}, ("queued", None))])
 def test_a_check_run_concludes_as_the_gate_does(more, state):
-    body = markdown.check_run(gate(**more))
+    body = github.check_run(gate(**more))
     assert (body["status"], body.get("conclusion")) == state
 
 
 def test_a_check_run_keeps_to_githubs_limits():
     many = gate(*(kernel("SLOWER", 1.2, key=f"µ{n} " + "x" * 290, reason="µ" * 5000) for n in range(3000)))
-    body = markdown.check_run(many)
+    body = github.check_run(many)
     assert len(body["output"]["summary"].encode()) <= 65_535 and len(body["output"]["annotations"]) == 50
     assert max(len(each["message"].encode()) for each in body["output"]["annotations"]) <= 64 * 1024
     assert max(len(each["title"]) for each in body["output"]["annotations"]) <= 255
@@ -197,9 +197,9 @@ def test_a_check_run_keeps_to_githubs_limits():
 
 
 def test_who_wants_undecided_to_block_says_so():
-    body = markdown.check_run(gate(verdict="AMBIGUOUS", build="nightly"), head_sha="A" * 40, undecided="action_required")
+    body = github.check_run(gate(verdict="AMBIGUOUS", build="nightly"), head_sha="A" * 40, undecided="action_required")
     assert (body["conclusion"], body["head_sha"]) == ("action_required", "a" * 40)
-    assert markdown.check_run(gate(build="nightly"))["head_sha"] == ""
+    assert github.check_run(gate(build="nightly"))["head_sha"] == ""
 
 
 # ---- whatever is in it ----

@@ -26,8 +26,7 @@ from tuner.gate.history import selectors
 from tuner.gate.history.series_services import update_series
 from tuner.gate.suite_pages import page_selectors
 from tuner.gate.suites import run_services
-from tuner.gate.suites.checks import DefinitionError
-from tuner.gate.suites.definition import MAX_KERNELS, read_definition
+from tuner.gate.suites.definition import MAX_KERNELS, DefinitionError, read_definition
 from tuner.gate.suites.suite_services import suite_put
 from tuner.gate.suites.upload_services import runs_store
 from tuner.gate.verdicts import page_selectors as gate_selectors

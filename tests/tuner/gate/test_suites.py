@@ -13,8 +13,7 @@ import pytest
 from profiles.base.refused import Refused
 from tuner.gate.suites import job_services, run_services, selectors, suite_services, upload_services
 from tuner.gate.suites import selectors as run_selectors
-from tuner.gate.suites.checks import DefinitionError
-from tuner.gate.suites.definition import kernel_key, read_definition
+from tuner.gate.suites.definition import DefinitionError, kernel_key, read_definition
 from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.models import Build, KernelRun, Suite, SuiteJob
 from workers.leases import Superseded

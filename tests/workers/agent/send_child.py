@@ -6,8 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from workers.agent.send import Sender
-from workers.agent.spool import Spool
+from workers.agent.send import Sender, Spool
 
 
 def main(folder: str, url: str, token: str) -> None:

@@ -22,8 +22,7 @@ import numpy as np
 from tests.workers.agent.server import Server, serve
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.link import Link, window_message
-from workers.agent.send import Sender
-from workers.agent.spool import Spool
+from workers.agent.send import Sender, Spool
 
 JOBS, KERNELS, LAUNCHES, PREPARED = 16, 500, 30_000, 4
 

@@ -20,8 +20,7 @@ import pytest
 from tests.workers.agent.server import Server, serve
 from workers.agent.deep.captures import LEAST_LEAD_S, Budget, Captures
 from workers.agent.deep.kineto import FORGET_S, HEADER, KinetoDaemon, capture_config, written_path
-from workers.agent.send import Sender
-from workers.agent.spool import Spool
+from workers.agent.send import Sender, Spool
 
 TORCH_JOB = """
 import time, torch

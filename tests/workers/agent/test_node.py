@@ -19,8 +19,7 @@ from tests.workers.agent.server import Server, serve
 from workers.agent.launches import Context, Gpu, Signature, Window, sum_durations
 from workers.agent.link import Frames, Link, Listener, MessageRefused, SocketTaken, frame, read_window, window_message
 from workers.agent.node import Node
-from workers.agent.send import Sender
-from workers.agent.spool import Spool
+from workers.agent.send import Sender, Spool
 
 JOB = """
 import os, sys

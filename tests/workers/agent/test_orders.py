@@ -18,8 +18,7 @@ from workers.agent.deep.captures import Budget, Captures
 from workers.agent.deep.kineto import KinetoDaemon, written_path
 from workers.agent.identity import identity_of
 from workers.agent.node import Node
-from workers.agent.send import Sender
-from workers.agent.spool import Spool
+from workers.agent.send import Sender, Spool
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from workers.agent.identity import machine_id
 from workers.agent.launches import MINUTE_NS, Context, Gpu, Signature, Window, sum_durations
 from workers.agent.link import window_message
 from workers.agent.node import Node
-from workers.agent.send import MOST_WAIT_S, NO_LEAVE_S, Sender
-from workers.agent.spool import Spool
+from workers.agent.send import MOST_WAIT_S, NO_LEAVE_S, Sender, Spool
 from workers.agent.wire import make_batch, pack, unpack
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from workers.agent.spool import Spool
+from workers.agent.send import Spool
 
 WRITER = """
 import sys
 from pathlib import Path
-from workers.agent.spool import Spool
+from workers.agent.send import Spool
 spool = Spool(Path(sys.argv[1]))
 while True:
     print(spool.put(lambda sequence: b"%d " % sequence * 20_000), flush=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.gate.reports import junit, markdown, words
+from tuner.gate.reports import github, junit, markdown, words
 
 
 @dataclass(frozen=True)
@@ -24,5 +24,5 @@ REPORTS: dict[str, Report] = {
     "junit": Report("JUnit XML", "application/xml", "xml", junit.junit_xml),
     "json": Report("JSON", "application/json", "json", lambda of: words.as_text(of).encode()),
     "github": Report("GitHub check run", "application/json", "github.json",
-                     lambda of: words.as_text(markdown.check_run(of)).encode()),
+                     lambda of: words.as_text(github.check_run(of)).encode()),
 }

@@ -7,8 +7,7 @@ from typing import Any, cast
 from django import forms
 
 from tuner.gate.suites import formats
-from tuner.gate.suites.checks import DefinitionError
-from tuner.gate.suites.definition import Definition, definition_document, read_definition
+from tuner.gate.suites.definition import Definition, DefinitionError, definition_document, read_definition
 from tuner.models import Suite
 
 RULE = {"target": "Target", "floor": "Floor", "alpha": "Risk of a false SLOWER"}

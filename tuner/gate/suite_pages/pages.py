@@ -16,7 +16,7 @@ from tuner.gate.stats.rule import rule_of
 from tuner.gate.suite_pages import calibration_selectors, charts, page_selectors
 from tuner.gate.suite_pages.forms import RunForm, SuiteForm, UploadForm, initial_fields
 from tuner.gate.suites import job_services, records, selectors, suite_services
-from tuner.gate.suites.checks import DefinitionError
+from tuner.gate.suites.definition import DefinitionError
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
 from tuner.gate.suites.records import repeated_note
 from tuner.gate.suites.selectors import environment_text, places, why_waiting

@@ -13,8 +13,15 @@ from typing import Any
 
 from profiles.base.refused import Refused
 from profiles.base.words import pairs_text
-from tuner.gate.suites.checks import CONFIGS, DefinitionError, Problem
-from tuner.gate.suites.definition import Definition, KernelDefinition, definition_document, read_definition
+from tuner.gate.suites.definition import (
+    CONFIGS,
+    Definition,
+    DefinitionError,
+    KernelDefinition,
+    Problem,
+    definition_document,
+    read_definition,
+)
 
 MAX_BYTES = 512 * 1024
 _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]#]+?)\s*\]\]?\s*(#.*)?\Z")

@@ -17,7 +17,7 @@ from profiles.base.refused import Refused
 from tuner.devices import is_gpu
 from tuner.gate.builds.selectors import MAIN
 from tuner.gate.builds.services import ensure_build, queue_series
-from tuner.gate.suites.checks import is_plain_value
+from tuner.gate.suites.definition import is_plain_value
 from tuner.gate.suites.selectors import COUNTERS, LIVE, device_problem, interleaved_builds, job_json, job_kernels
 from tuner.models import Build, Gate, KernelRun, Suite, SuiteJob, SuiteKernel
 from tuner.tuning.trial import storable

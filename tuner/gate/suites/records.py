@@ -26,7 +26,7 @@ from profiles.base.refused import Refused
 from tuner.gate.stats.metrics import mixed_units
 from tuner.gate.stats.rule import finite_number
 from tuner.gate.stats.sides import SHORTEST_US
-from tuner.gate.suites.checks import is_plain_value
+from tuner.gate.suites.definition import is_plain_value
 from tuner.tuning.trial import storable
 
 MOST_SHARDS = 999

@@ -23,7 +23,7 @@ from tuner.gate.baselines import table_selectors as table
 from tuner.gate.baselines.selectors import Expected
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.regressions.services import change_baseline
-from tuner.gate.reports import REPORTS, markdown, words
+from tuner.gate.reports import REPORTS, github, words
 from tuner.gate.suites.records import MOST_ATTEMPT
 from tuner.gate.verdicts import decide_services, selectors, services
 from tuner.models import Gate, Suite
@@ -203,7 +203,7 @@ class GateReportApi(APIView):
     @extend_schema(operation_id="gates_report", responses=OpenApiTypes.BINARY, parameters=[
         OpenApiParameter("format", str, required=True, enum=list(REPORTS)),
         OpenApiParameter("head_sha", str, description="github: the commit, where the build is not called by its full sha"),
-        OpenApiParameter("undecided", str, enum=list(markdown.UNDECIDED), description="github: conclusion of AMBIGUOUS"),
+        OpenApiParameter("undecided", str, enum=list(github.UNDECIDED), description="github: conclusion of AMBIGUOUS"),
         OpenApiParameter("path", str, description="github: the file that annotations stand beside")])
     def get(self, request: Request, pk: int) -> HttpResponse:
         """Markdown for a pull request, JUnit XML, JSON, or the body of a GitHub check run."""
@@ -226,15 +226,15 @@ def _check_run(request: Request, found: words.GateDocument) -> dict[str, object]
     query = request.query_params
     head_sha, undecided, path = query.get("head_sha", ""), query.get("undecided", "neutral"), query.get("path", ".github")
     wrong = {}
-    if undecided not in markdown.UNDECIDED:
-        wrong["undecided"] = [f"one of {', '.join(markdown.UNDECIDED)}"]
+    if undecided not in github.UNDECIDED:
+        wrong["undecided"] = [f"one of {', '.join(github.UNDECIDED)}"]
     if not 0 < len(path) <= 300 or not path.isprintable():
         wrong["path"] = ["a file's path in the repository, at most 300 characters"]
     if not words.SHA.fullmatch((head_sha or str(found["build"])).lower()):
         wrong["head_sha"] = ["the commit's whole sha (40 hexadecimal digits): the build is not called by it"]
     if wrong:
         raise ValidationError(wrong)
-    return markdown.check_run(found, head_sha=head_sha, undecided=undecided, path=path)
+    return github.check_run(found, head_sha=head_sha, undecided=undecided, path=path)
 
 
 class GateClientApi(APIView):

@@ -15,8 +15,7 @@ from tuner.gate.code import services as code_services
 from tuner.gate.history.sentences import plural
 from tuner.gate.suite_pages import calibration_selectors, page_selectors
 from tuner.gate.suites import counters, job_services, records, selectors, suite_services
-from tuner.gate.suites.checks import DefinitionError
-from tuner.gate.suites.definition import definition_document
+from tuner.gate.suites.definition import DefinitionError, definition_document
 from tuner.gate.suites.formats import MAX_BYTES, definition_toml, read_toml
 from tuner.gate.suites.records import repeated_note
 from tuner.gate.verdicts import services as gate_services

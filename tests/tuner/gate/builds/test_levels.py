@@ -15,7 +15,7 @@ from tuner.gate.baselines.levels import series_starts
 from tuner.gate.baselines.selectors import Env, load_baselines
 from tuner.gate.baselines.services import record_baseline_change
 from tuner.gate.builds.services import ensure_build
-from tuner.gate.reports import markdown
+from tuner.gate.reports import github
 from tuner.gate.suites.upload_services import runs_store
 from tuner.gate.verdicts import selectors, services
 from tuner.models import Gate, Regression, Suite
@@ -90,7 +90,7 @@ def test_what_is_slower_by_its_mean_is_said_so_wherever_its_number_stands(suite:
     assert (regression.quantity, regression.ratio) == ("mean", row.decided.ratio)
     document = selectors.gate_document(found)
     assert document["kernels"][0]["decided"]["quantity"] == "mean"
-    title = markdown.check_run(document, head_sha="a" * 40)["output"]["title"]
+    title = github.check_run(document, head_sha="a" * 40)["output"]["title"]
     assert title.endswith(f"softmax N=64 mean +{100 * (row.decided.ratio - 1):.1f} %")
     client.force_login(alice)
     number = f"+{100 * (row.decided.ratio - 1):.1f} %"
