@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,10 +29,30 @@ from tuner.bring.calls.values import MOST_ELEMENTS, Values
 
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
 LOOKS = "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
+AGAIN_LEAST_S, AGAIN_TIMES = 3.0, 4     # one of them may take so long, and so many times what the call itself takes
 MAX_SIZE, LARGE = 1 << 30, 1 << 14
 CALL = "call:"                              # before the key of a choice that is a number of the call
 # where a failure is no line that its reader can mend: ours, torch's, Triton's
 _NOT_THE_FILE = tuple(f"{Path(each).parent}/" for each in (__file__, torch.__file__, triton.__file__))
+
+
+class TooLongError(Exception):
+    """A call that was made again and takes too long."""
+
+
+@contextmanager
+def _ended_after(limit_s: float) -> Iterator[None]:
+    """Raise TooLongError in what takes longer. Of the main thread."""
+    def end(*_: Any) -> None:
+        raise TooLongError
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 class Session:
@@ -42,6 +64,7 @@ class Session:
         self.recorder = Recorder(look=self.values.look)
         self.launches: list[Launch] = []
         self._made: list[tuple[Any, dict[str, Any]]] = []
+        self._took_s = 0.0
         self._fails = False                     # whether the call as it is ends in an error, after what it launched
 
     def record(self, call: CallExpression) -> dict[str, Any]:
@@ -106,7 +129,9 @@ class Session:
 
     def _run_with_values(self, call: CallExpression) -> tuple[str, Any]:
         """Make the call, with values of fractions kept where it, or a kernel's whole numbers, need them: they take time."""
+        began_s = time.monotonic()
         failed, result = self._run(call)
+        self._took_s = time.monotonic() - began_s
         if not (unknown := self._count_unknown()) and failed != LOOKS:
             return failed, result
         self.values.fractions = True
@@ -131,6 +156,8 @@ class Session:
                 return "", evaluation.value(call.tree)
         except Refused as error:
             return str(error), None
+        except TooLongError:
+            raise
         except Exception as error:
             return _explain(error), None
 
@@ -145,8 +172,15 @@ class Session:
         return module is not self.module and f"{module.__name__}.".startswith(f"{self.module.__name__.partition('.')[0]}.")
 
     def _goes_as_before(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> bool:
-        """Make the call again; return whether it ends, or fails where the call as it is fails: after the same launches."""
-        failed, _ = self._run(call, instead)
+        """Make the call again; return whether it ends, or fails where the call as it is fails: after the same launches.
+
+        One that takes far longer than the call as it is goes another way: a host may loop over sizes.
+        """
+        try:
+            with _ended_after(AGAIN_LEAST_S + AGAIN_TIMES * self._took_s):
+                failed, _ = self._run(call, instead)
+        except TooLongError:
+            return False
         launched = [each.name for each in self.recorder.launches]
         return not failed or (self._fails and launched == [each.name for each in self.launches])
 
