@@ -15,12 +15,16 @@ from tuner.bring.calls.expression import read_call
 from tuner.bring.cuda import headers
 from tuner.bring.cuda.build import say_errors
 from tuner.bring.cuda.callers import with_lambda
+from tuner.bring.cuda.fitting import fit_simple, value_of
+from tuner.bring.cuda.found import record_call
 from tuner.bring.cuda.host_text import host_part
 from tuner.bring.cuda.libraries import stand_ins
 from tuner.bring.cuda.source import read_cuda
 from tuner.bring.cuda.structs import fields_of, fields_written
 from tuner.bring.cuda.ties import Tie, find_ties, followed
-from tuner.bring.cuda.understand import RecordedCuda, _fit_by_cases
+from tuner.bring.cuda.understand import RecordedCuda, _fit_by_cases, _names
+from tuner.tuning.cuda import nvrtc
+from tuner.tuning.cuda.includes import with_own_headers
 from tuner.tuning.cuda.tokens import Tokens
 
 PARAMS = """#pragma once
@@ -166,6 +170,38 @@ def test_calls_of_libraries_are_passed_over_and_said(tmp_path: Path) -> None:
     assert any("cublasCreate, cublasSgemm, cub::DeviceScan::InclusiveSum, thrust::sort" in note for note in found.notes)
 
 
+BLOCKED = """#include <cub/block/block_load.cuh>
+#include <cub/block/block_reduce.cuh>
+template <int THREADS> struct Traits {
+  using Load = cub::BlockLoad<float, THREADS, 4, cub::BLOCK_LOAD_WARP_TRANSPOSE>;
+  using Reduce = cub::BlockReduce<float, THREADS>;
+  static constexpr int bytes = sizeof(typename Load::TempStorage) + sizeof(typename Reduce::TempStorage);
+};
+template <int THREADS> __global__ void sums(float *out, const float *in) {
+  extern __shared__ char held[];
+#ifdef BYTES
+  static_assert(Traits<THREADS>::bytes == BYTES, "");
+#endif
+  float v[4];
+  typename Traits<THREADS>::Load(*(typename Traits<THREADS>::Load::TempStorage *)held).Load(in + blockIdx.x * THREADS * 4, v);
+  if (threadIdx.x == 0) out[blockIdx.x] = v[0];
+}
+void run(float *out, const float *in, int n) { sums<128><<<n / 512, 128, Traits<128>::bytes>>>(out, in); }
+"""
+
+
+@compiles
+@pytest.mark.process
+@pytest.mark.torch
+def test_shared_memory_of_cubs_classes_is_that_of_the_gpu(tmp_path: Path) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(BLOCKED)
+    told = record_call(path, "run(empty(2048), randn(1048576), 1048576)", "", {})
+    smem = told["launches"][0]["options"]["smem"]
+    assert smem > 128 * 4 * 4
+    nvrtc.compile_function(BLOCKED, "sums<128>", {"BYTES": str(smem)}, "sm_90a", folder=tmp_path)       # whose assertion holds
+
+
 TIED = """const int BLOCKWIDTH = 256;
 const int BLOCKHEIGHT = 24;
 __global__ void product(const float *v, const int *m, float *out, int height, int width) {
@@ -188,6 +224,8 @@ void run(const float *v, const int *m, float *out, int height, int width) {
     ("v[(row / BLOCKHEIGHT) * BLOCKWIDTH + t]", {"BLOCKHEIGHT": 24, "BLOCKWIDTH": 256}, {"BLOCKHEIGHT": Tie("BLOCKWIDTH", 3, 32)}),
     ("x = n * A / B;", {"A": 64, "B": 16}, {"B": Tie("A", 1, 4)}),
     ("static_assert(A == 4 * B, 4);", {"A": 64, "B": 16}, {"B": Tie("A", 1, 4)}),
+    ("", {"THREADS_PER_BLOCK": 128, "WARPS_PER_BLOCK": 4}, {"WARPS_PER_BLOCK": Tie("THREADS_PER_BLOCK", 1, 32)}),
+    ("", {"THREADS_PER_BLOCK": 128, "WARPS_PER_TILE": 2}, {}),
     ("static_assert(A % B == 0);", {"A": 64, "B": 16}, {}), ("x = n / A + m * B;", {"A": 64, "B": 16}, {})])
 def test_constants_that_must_fit_each_other(text: str, numbers: dict[str, int], expected: dict[str, Tie]) -> None:
     assert find_ties(text, numbers) == expected
@@ -222,6 +260,29 @@ def test_a_grid_by_cases() -> None:
     source: Any = SimpleNamespace(text="if (n <= 1024) k<<<n / 32, 256>>>(n); else k<<<132, 256>>>(n);")
     assert _fit_by_cases(each, source, points, 0) == '(triton.cdiv(meta["n"], 32) if meta["n"] <= 1024 else 132)'
     assert _fit_by_cases(each, SimpleNamespace(text="k<<<grid, 256>>>(n);"), points, 0) is None       # type: ignore[arg-type]
+
+
+def test_threads_by_the_power_of_two_below_a_size() -> None:
+    seen = [({"n": size}, 1 << size.bit_length() - 1) for size in (256, 170, 384, 128)]
+    formula = 'triton.next_power_of_2(meta["n"] // 2 + 1)'
+    assert fit_simple(seen, ["n"], [], []) == formula and all(value_of(formula, env) == number for env, number in seen)
+
+
+@pytest.mark.parametrize(("name", "is_own"), [
+    ("quant.h", True), ("math.h", False), ("cuda_fp16.h", False), ("mine/quant.h", False)])
+def test_a_header_of_the_repository_in_angle_brackets(tmp_path: Path, name: str, is_own: bool) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    (tmp_path / "include").mkdir()
+    for each in ("quant.h", "math.h", "cuda_fp16.h"):
+        (tmp_path / "include" / each).write_text("int own;\n")
+    assert ("int own;" in with_own_headers(f"#include <{name}>\n", tmp_path, "mine.cu")) == is_own
+
+
+@pytest.mark.parametrize(("body", "names"), [("const int block_size = 1024;", True), ("x[threadIdx.x + 1023] = 0;", False)])
+def test_a_kernel_that_names_its_threads_keeps_them(tmp_path: Path, body: str, names: bool) -> None:
+    path = tmp_path / "mine.cu"
+    path.write_text(f"__global__ void k(float *x) {{ {body} x[blockIdx.x * blockDim.x + threadIdx.x] = 1; }}\n")
+    assert _names(read_cuda(path)[0], 1024) == names
 
 
 def test_a_header_that_is_missing_names_its_package() -> None:

@@ -17,7 +17,7 @@ def fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
     """Return a formula over sizes and blocks; where none holds also over products of blocks, as `threads * ITEMS`."""
     if (formula := fit(seen, sizes, blocks, META, fixed)) is not None:
         return formula
-    for find in (_fit_affine, _fit_tiles):
+    for find in (_fit_affine, _fit_power, _fit_tiles):
         if (formula := find(seen, sizes)) is not None:
             return formula
     more: dict[str, tuple[str, list[int]]] = {}
@@ -50,6 +50,16 @@ def _fit_affine(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
     return None
 
 
+def _fit_power(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
+    """Return the largest power of two up to a size, as `1 << int(log2(n))` gives it."""
+    for name in sizes:
+        values = [env.get(name, 0) for env, _ in seen]
+        if len(set(values)) > 1 and min(values) > 0 and all(1 << value.bit_length() - 1 == number
+                                                            for value, (_, number) in zip(values, seen, strict=True)):
+            return f"triton.next_power_of_2({META.format(name)} // 2 + 1)"
+    return None
+
+
 def _fit_tiles(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
     """Return the product of two sizes in tiles of fixed extents: `cdiv(M, 128) * (N // 64)`."""
     numbers = [number for _, number in seen]
@@ -74,7 +84,8 @@ def fit_capped(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
         inside = [(env, number) for env, number in seen if number != bound]
         if not inside or len(inside) == len(seen):
             continue
-        for text in (f"{name}({part}, {bound})" for part in _parts_of(inside, sizes)):
+        power = _fit_power(inside, sizes)
+        for text in (f"{name}({part}, {bound})" for part in (*_parts_of(inside, sizes), *([power] if power else ()))):
             if all(value_of(text, env) == number for env, number in seen):
                 return text
         for points in ([*seen[:1], *inside], inside):               # the call itself may be at the bound, or beyond it

@@ -45,6 +45,8 @@ _BOUND = re.compile(r'\.\s*(?:def|impl)\s*\(\s*"(?:\w+::)?(\w+)[^"]*"\s*,\s*(?:[
                     r'(?:\w+::)*(\w+)\s*(?:<[^;()"]*>)?\s*[,)]')
 _PLAIN_TYPES = {"float", "double", "int", "unsigned", "char", "short", "long", "bool", "void", "size_t", "const", "struct"}
 _NO_TYPES = ("static", "inline", "extern", "constexpr", "__host__")
+# of a header, whose lines stand in every variant
+_GUARD = re.compile(r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n\s*#[ \t]*define[ \t]+\1[ \t]*$", re.MULTILINE)
 _SETTER = "template <class T> void ridgepoint_set(T &made, PyObject *given) {{ {} }}"
 _ARG = re.compile(r'\barg\s*\(\s*"(\w+)"\s*\)\s*=\s*([^,();]+(?:\(\))?)')
 
@@ -111,7 +113,7 @@ def _read(text: str, folder: Path, name: str, function: str, numbers: Mapping[st
     root, more, source = root_of(folder.resolve()), "", whole("")
     wanted = _wanted(source, blank_comments(source.text, keep_texts=True), function)
     own = host_functions(source)
-    for caller in () if wanted else callers_of(folder, name, function, own):
+    for caller in () if wanted else callers_of(folder, name, function, _names_of_hosts(source)):
         more = f'\n#include "{caller.relative_to(root)}"\n'
         source = whole(more)
         if wanted := _wanted(source, blank_comments(source.text, keep_texts=True), function):
@@ -170,7 +172,7 @@ def _in_namespace(variant: Variant, bare: str, function: str, number: int, name:
     code = re.sub(r'extern\s+"C"', 'extern "C++"', code)         # of C there is one function of a name
     added = _added(source, wanted, f"{function}|{number}", numbers)
     return "\n".join([f"namespace ridgepoint_{number} {{", f'#line 1 "{name}"', code, *added, "}",
-                      *(f"#undef {each}" for each in variant.macros)])
+                      *(f"#undef {each}" for each in dict.fromkeys([*variant.macros, *_GUARD.findall(code)]))])
 
 
 def _with_defaults(bare: str, function: str, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
@@ -183,10 +185,16 @@ def _with_defaults(bare: str, function: str, parameters: tuple[Parameter, ...]) 
 def files_that_call(file: Path) -> list[Path]:
     """Return the C++ files of a repository that call a CUDA C++ file's host functions; [] where it cannot be read."""
     try:
-        own = host_functions(Source(with_own_headers(file.read_text(errors="replace"), file.parent, file.name)))
+        source = Source(with_own_headers(file.read_text(errors="replace"), file.parent, file.name))
     except Refused:
         return []
-    return [caller for caller in callers_of(file.parent, file.name, "", own) if caller.suffix != ".cu"]
+    return [caller for caller in callers_of(file.parent, file.name, "", _names_of_hosts(source)) if caller.suffix != ".cu"]
+
+
+def _names_of_hosts(source: Source) -> list[str]:
+    """Return the names of the file's own functions that a host may call."""
+    return [item.names[0] for at, item in enumerate(source.items) if item.kind == "function" and item.body >= 0
+            and not is_device_only(source, item) and not source.file_of(item.first)]
 
 
 def host_functions(source: Source) -> list[str]:

@@ -16,7 +16,8 @@ _CONSTANT = re.compile(r"(?:CUBLAS(?:LT)?|CUSPARSE|CUSOLVER|CUDNN|CUFFT|CURAND)_
 _HANDLE = re.compile(r"\w*(?:[hH]andle|Desc(?:r|riptor)?|Comm|Generator|Preference|Plan|Layout|Context)(?:_t)?$")
 _OF_THE_DEVICE = re.compile(r"curand_")                     # of kernels
 _STATE = re.compile(r"curandState\w*")                      # of a thread: a host asks for room of many
-THRUST = "ridgepoint_thrust.h"
+THRUST, CUB = "ridgepoint_thrust.h", "ridgepoint_cub.h"
+_WITHIN = re.compile(r"(?:Block|Warp)[A-Z]\w+")
 _DOUBLE_BUFFER = ("namespace cub { template <class T> struct DoubleBuffer { T *d_buffers[2]; int selector = 0; "
                   "DoubleBuffer(T *a, T *b) : d_buffers{a, b} {} T *Current() { return d_buffers[0]; } "
                   "T *Alternate() { return d_buffers[1]; } }; }")
@@ -48,7 +49,20 @@ def stand_ins(words: Sequence[str], known: Collection[str]) -> list[str]:
 
 
 def _of_cub(words: Sequence[str]) -> Iterator[str]:
-    """Yield CUB's algorithms of a whole GPU, as the text calls them: asked for the room that they need they say one byte."""
+    """Yield CUB's algorithms of a whole GPU, as the text calls them: asked for the room that they need they say one byte.
+
+    Its classes of a block or a warp are read from its own headers: a host asks how much shared memory they take.
+    """
+    within = list(dict.fromkeys(words[at + 2] for at in range(len(words) - 2) if words[at:at + 2] == ["cub", "::"]
+                                and _WITHIN.fullmatch(words[at + 2])))
+    if within:                                  # whose headers say __attribute__((__noinline__))
+        yield f'#undef __noinline__\n#include "{CUB}"'
+    for each in within:
+        words_of = re.findall(r"[A-Z][a-z]+", each)
+        header = f"<cub/{words_of[0].lower()}/{'_'.join(words_of).lower()}.cuh>"
+        yield f"#if __has_include({header})\n#include {header}\n#endif"
+    if within:
+        yield "#define __noinline__ __attribute__((noinline))"
     found: dict[str, dict[str, None]] = {}
     for at in range(len(words) - 4):
         if words[at:at + 2] == ["cub", "::"] and words[at + 2].startswith("Device") and words[at + 3] == "::":

@@ -232,6 +232,7 @@ _NUMPY = {"float32": "f4", "float64": "f8", "int64": "i8", "int32": "i4", "int16
           "float16": "f2"}
 DTYPES = {"float": "float32", "double": "float64", "__half": "float16", "__nv_bfloat16": "bfloat16", "int": "int32",
           "unsigned int": "int32",
+          "long long unsigned int": "int64",
           "long int": "int64", "long long int": "int64", "long unsigned int": "int64", "signed char": "int8", "char": "int8",
           "unsigned char": "uint8", "short int": "int16", "bool": "bool", "c10::Half": "float16", "c10::BFloat16": "bfloat16",
           "short unsigned int": "int16", "__nv_fp8_e4m3": "float8_e4m3fn", "__half2": "float16", "float4": "float32",

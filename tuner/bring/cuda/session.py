@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,7 @@ from profiles.base.refused import Refused
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.expression import CallExpression
 from tuner.bring.calls.recorder import describe
-from tuner.bring.calls.session import Session, short_of
+from tuner.bring.calls.session import MOST_SIZES, Session, short_of
 from tuner.bring.cuda.host_edits import Parameter
 from tuner.bring.cuda.host_text import HostPart
 from tuner.bring.cuda.recorder import DTYPES, Recorder, pointed_type
@@ -149,6 +150,15 @@ class CudaSession(Session):
     def _run(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> tuple[str, Any]:
         self.known.begin()
         return super()._run(call, instead)
+
+    def _with_sizes(self, call: CallExpression, end_s: float) -> list[dict[str, Any]]:
+        """Call also with a small size that is no power of two: hosts take threads by the power below, or above."""
+        again = super()._with_sizes(call, end_s)
+        for size in call.sizes[:MOST_SIZES]:
+            other = size // 12
+            if other > 4 and time.monotonic() < end_s and self._goes_as_before(call, {size: other}):
+                again.append({"size": size, "is": other, "launches": [short_of(each) for each in self.recorder.launches]})
+        return again
 
     def _with_choices(self, call: CallExpression, *_: Any) -> list[dict[str, Any]]:
         """Call with each variant of the file: another number for what its host chooses."""

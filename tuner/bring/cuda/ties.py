@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
+from tuner.bring.cuda.space import THREADS
 from tuner.tuning.cuda.tokens import Tokens, blank_comments
 
 
@@ -42,7 +44,7 @@ def find_ties(text: str, numbers: Mapping[str, int]) -> dict[str, Tie]:
     """Return follower → tie among constants of a text; of two the larger one leads, and one follows one."""
     words = Tokens(blank_comments(text)).words
     ties: dict[str, Tie] = {}
-    for one, other in (*_ratios(words, numbers), *_asserted(words, numbers)):
+    for one, other in (*_ratios(words, numbers), *_asserted(words, numbers), *_of_warps(numbers)):
         leader, follower = sorted((one, other), key=lambda name: (-numbers[name], name))
         if follower in ties or leader in ties or any(tie.leader == follower for tie in ties.values()) or numbers[follower] < 1:
             continue
@@ -62,6 +64,13 @@ def _ratios(words: Sequence[str], numbers: Mapping[str, int]) -> Iterator[tuple[
         back = "*" if words[at] == "/" else "/"
         if words[after] == back and words[after + 1] in numbers and words[after + 1] != words[at + 1]:
             yield words[at + 1], words[after + 1]
+
+
+def _of_warps(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield warps and threads of a block: of a warp there are 32."""
+    warps = [name for name in numbers if re.search(r"warps?(?!_?size)", name, re.IGNORECASE) and not THREADS.match(name)]
+    for name in warps:
+        yield from ((name, other) for other in numbers if THREADS.match(other) and numbers[other] == 32 * numbers[name])
 
 
 def _asserted(words: Sequence[str], numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -20,10 +20,11 @@ from tuner.bring.cuda.source import CudaSource
 from tuner.bring.cuda.structs import lift_tensors
 from tuner.bring.cuda.ties import Tie
 from tuner.tuning.cuda.functions import BLOCK
+from tuner.tuning.cuda.source import Source
 from tuner.tuning.team.expressions import FUNCTIONS
 
 SMEM = "smem"
-_MOST_KNOWN, _LARGE = 24, 1024
+_MOST_KNOWN, _LARGE, _FEW = 24, 1024, 64
 _COMPARED = re.compile(r"(?:<=?|>=?|==)\s*(\d{1,9})\b(?!\s*>)")
 
 
@@ -70,6 +71,9 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
             continue
         if moved.get(name) and _is_tied(name, moved[name], points[0], each.params):
             continue
+        if name in BLOCK and moved.get(name) and _names(source, value):
+            each.untuned.append(f"{name}={value} is not tuned: the kernel itself rests on {value}")
+            continue
         if moved.get(name) and (values := tuple(one for one in values if type(one) is type(value))):
             each.params[name], each.default[name] = tuple(sorted({*values, value})), value
         else:
@@ -87,6 +91,15 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
     each.here += dict.fromkeys(name for path, formula in each.formulas.items() if formula is None
                                and (name := path.split(".")[1]) not in each.params and not _is_plain_stride(launch, path))
     return each
+
+
+def _names(source: CudaSource, threads: int) -> bool:
+    """Return whether a kernel's own text names its number of threads: `const int block_size = 1024`."""
+    if threads < _FEW:
+        return False
+    read = Source(source.text)
+    return any(word.rstrip("uUlL") == str(threads) for item in read.of_name.get(source.function.name, ()) if item.kind == "kernel"
+               for word in read.body_of(item))
 
 
 def _overflows(launch: Mapping[str, Any], one: Again) -> bool:

@@ -11,7 +11,7 @@ from tuner.tuning.cuda.defines import without_defines
 from tuner.tuning.cuda.functions import BLOCK, CudaText
 from tuner.tuning.cuda.source import Source
 
-MOST_VARIANTS, MOST_THREADS = 10, 1024
+MOST_VARIANTS, MOST_THREADS, WARP = 10, 1024, 32
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,15 @@ def variants_of(source: Source, holds: CudaText, kernels: Sequence[str], hosts: 
     """Return them for the parameters of the kernels; `hosts` are places, in `source.items`, of the functions that launch."""
     found: list[Variant] = []
     tried: set[tuple[str, int]] = set()
+    named = {word for at in hosts for word in source.words[source.items[at].first:source.items[at].last + 1]}
     for function in holds.functions:
         if function.name not in kernels or function.problem:
             continue
         proposed = propose(_NOWHERE, source.text, holds, function)
         for name, value in proposed.default.items():
+            if name == BLOCK[0] and function.block[0].value is None:            # a function of the host gives them, up to a macro
+                value = next((number for cap, number in holds.defines.items() if "THREADS" in cap.upper() and cap in named
+                              and WARP <= number <= MOST_THREADS), value)
             if type(value) is not int or value < 1:
                 continue
             for other in (value // 2, 2 * value):

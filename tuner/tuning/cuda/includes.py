@@ -14,9 +14,12 @@ ROOT = ".ridgepoint-root"           # of a tree that was laid out for a check or
 MARKS = (ROOT, ".git", "pyproject.toml", "setup.py", "CMakeLists.txt")
 MOST_PARENTS, MOST_FILES = 14, 50_000
 HEADERS = (".h", ".cuh", ".hpp", ".hh", ".inl", ".inc", ".cu")
-_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([\w.-]+/[\w./-]+\.(?:h|cuh|hpp)|[\w.-]+\.cuh)>)[^\n]*$',
-                      re.MULTILINE)
-_SKIPPED = {".git", "node_modules", "build", "__pycache__"}
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([\w./-]+\.(?:h|cuh|hpp))>)[^\n]*$', re.MULTILINE)
+# in angle brackets without a folder: of C, of CUDA and of Python, whatever a repository has of that name
+_OF_SYSTEM = re.compile(
+    r"(?:std\w*|math|string|limits|float|assert|time|errno|signal|unistd|ctype|cu[a-z]\w*|mma|nccl|nvrtc|nvml|omp|mpi|Python|sys\w*"
+    r"|(?:vector|driver|builtin|device|texture|surface|sm_|math|host|common|library|channel|cooperative)_\w+)\.h$")
+_SKIPPED = {"node_modules", "build", "__pycache__", "site-packages"}
 
 
 def root_of(folder: Path) -> Path:
@@ -49,7 +52,7 @@ class _Inlined:
     def text(self, text: str, folder: Path, name: str, depth: int) -> str:
         out, at = [], 0
         for match in _INCLUDE.finditer(text):
-            path = self.find(match[1] or match[2], folder)
+            path = None if match[2] and _OF_SYSTEM.match(match[2]) else self.find(match[1] or match[2], folder)
             if path is None or depth > MAX_DEPTH or len(self.done) > MAX_HEADERS:
                 continue
             out.append(text[at : match.start()])
@@ -98,7 +101,7 @@ class _Inlined:
 def walk(root: Path, endings: tuple[str, ...]) -> Iterator[Path]:
     """Yield the files below a folder whose names end so; those of builds and packages are left out."""
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(each for each in folders if each not in _SKIPPED)
+        folders[:] = sorted(each for each in folders if each not in _SKIPPED and not each.startswith("."))
         for each in files:
             if each.endswith(endings):
                 yield Path(folder, each)

@@ -1,5 +1,7 @@
 // What a host function launches, told to Python in place of a GPU: kernel, template values, grid, block, shared memory, arguments.
 #pragma once
+#include "crt/host_config.h"
+#include "crt/host_defines.h"
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

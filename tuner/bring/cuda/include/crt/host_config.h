@@ -1,1 +1,2 @@
 #pragma once
+#define __HOST_CONFIG_H__

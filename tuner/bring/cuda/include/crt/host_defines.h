@@ -1,5 +1,6 @@
-// Words of CUDA that a host compiler passes over. The pip packages of CUDA's headers lack this one.
+// Words of CUDA that a host compiler passes over, in place of CUDA's own header, whose guard this one defines.
 #pragma once
+#define __HOST_DEFINES_H__
 #define __no_return__ __attribute__((noreturn))
 #define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline
