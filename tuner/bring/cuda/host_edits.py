@@ -24,6 +24,7 @@ RECORDED = "ridgepoint"
 _EARLIER = ((re.compile(r"(?<!device\(\))\.type\(\)\.(is_cuda|is_sparse)\(\)"), r".\1()"),
             (re.compile(r"(?<!device\(\))\.type\(\)\.scalarType\(\)"), ".scalar_type()"),
             (re.compile(r"(?<!device\(\))\.type\(\)(?!\s*\.)"), ".scalar_type()"), (re.compile(r"\.data<"), ".data_ptr<"),
+            (re.compile(r"(?<!\()\b__noinline__\b"), "__attribute__((noinline))"),       # no macro: libraries say ((__noinline__))
             # a kernel is launched by its type, which tells what its arguments are
             (re.compile(r"(\bcuda(?:Launch\w*Kernel|LaunchKernel|Func\w+)\s*\(\s*)(?:\((?:const\s+)?void\s*\*\)"
                         r"|reinterpret_cast<(?:const\s+)?void\s*(?:const\s*)?\*>)"), r"\1"))

@@ -55,14 +55,12 @@ def _of_cub(words: Sequence[str]) -> Iterator[str]:
     """
     within = list(dict.fromkeys(words[at + 2] for at in range(len(words) - 2) if words[at:at + 2] == ["cub", "::"]
                                 and _WITHIN.fullmatch(words[at + 2])))
-    if within:                                  # whose headers say __attribute__((__noinline__))
-        yield f'#undef __noinline__\n#include "{CUB}"'
+    if within:
+        yield f'#include "{CUB}"'
     for each in within:
         words_of = re.findall(r"[A-Z][a-z]+", each)
         header = f"<cub/{words_of[0].lower()}/{'_'.join(words_of).lower()}.cuh>"
         yield f"#if __has_include({header})\n#include {header}\n#endif"
-    if within:
-        yield "#define __noinline__ __attribute__((noinline))"
     found: dict[str, dict[str, None]] = {}
     for at in range(len(words) - 4):
         if words[at:at + 2] == ["cub", "::"] and words[at + 2].startswith("Device") and words[at + 3] == "::":

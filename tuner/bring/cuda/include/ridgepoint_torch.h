@@ -1,8 +1,6 @@
 // PyTorch's tensors in what a host function takes, asks and returns; streams and guards of a GPU that is not there.
 #pragma once
 #define RIDGEPOINT_TORCH 1
-#include "crt/host_config.h"
-#include "crt/host_defines.h"
 #include <torch/types.h>
 #include <ATen/AccumulateType.h>
 #include <ATen/Dispatch.h>

@@ -2,7 +2,6 @@
 #pragma once
 #define __HOST_DEFINES_H__
 #define __no_return__ __attribute__((noreturn))
-#define __noinline__ __attribute__((noinline))
 #define __forceinline__ inline
 #define __inline_hint__
 #define __align__(n) __attribute__((aligned(n)))
