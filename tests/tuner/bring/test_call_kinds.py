@@ -140,6 +140,7 @@ def test_quotients_flags_and_fractions_are_fitted() -> None:
     assert fit([({"K": k, "G": g}, k // g) for k, g in shapes], ["K", "G"]) == "K // G"
     assert fit([({"M": m, "N": n}, n - m) for m, n in ((3, 7), (5, 7), (3, 20))], ["M", "N"]) == "N - M"
     assert fit([({"M": m}, -(-m // 128) * 128) for m in (4100, 8200, 6150, 256)], ["M"]) == "triton.cdiv(M, 128) * 128"
+    assert fit([({"N": n}, n.bit_length() - 1) for n in (640, 641, 1280, 48, 32768)], ["N"]) == "(N).bit_length() - 1"
     assert fit_flag([({"N": n}, n % 64 == 0) for n in (640, 641, 1280, 48, 96)], ["N"]) == "N % 64 == 0"
     assert fit_flag([({"N": 3}, True), ({"N": 4}, False), ({"N": 5}, True), ({"N": 7}, False)], ["N"]) is None
     assert fit_fraction([({"D": d}, 2 / d) for d in (64, 128, 96)], ["D"]) == "2.0 * 1 / D"

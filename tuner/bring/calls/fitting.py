@@ -134,6 +134,7 @@ def _paired(named: Sequence[tuple[str, list[int]]], first: int) -> Iterator[tupl
             yield f"triton.cdiv({text}, {by}) * {by}", [-(-each // by) * by for each in values]
             yield f"{text} // {by} + 1", [each // by + 1 for each in values]
         yield f"({text} - 1).bit_length()", [(each - 1).bit_length() for each in values]
+        yield f"({text}).bit_length() - 1", [each.bit_length() - 1 for each in values]
     for (one, ones), (other, others) in permutations(named, 2):
         pairs = list(zip(ones, others, strict=True))
         if all(each > 0 for each in others):

@@ -198,7 +198,8 @@ def _blocks_of(configs: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, l
 
 
 def _subclasses(kind: type) -> list[Any]:
-    return [one for each in kind.__subclasses__() for one in (each, *_subclasses(each))]
+    own: list[Any] = kind.__subclasses__()
+    return [*own, *(one for each in own for one in _subclasses(each))]
 
 
 def _own_autotuner(kernel: Any) -> dict[str, Any] | None:
@@ -255,7 +256,8 @@ def describe(value: Any) -> dict[str, Any]:
                 "shape": [int(each) for each in value.shape], "strides": [int(each) for each in value.strides]}
     if type(value) is float and not math.isfinite(value):
         return {"kind": "float", "value": str(value)}               # JSON has no such number
-    if isinstance(value, Integral) and type(value) not in (int, bool):
+    kind: Any = type(value)
+    if isinstance(value, Integral) and kind not in (int, bool):
         return {"kind": "int", "value": int(value)}                 # one of an IntEnum, of numpy
     if isinstance(value, bool | int | float | str) or value is None:
         return {"kind": type(value).__name__ if value is not None else "none", "value": value}

@@ -71,7 +71,7 @@ def unpack(tensor: torch.Tensor, shapes: Sequence[Sequence[int]], pattern: str) 
     return [each.reshape(*each.shape[:at], *shape, *each.shape[at + 1:]) for each, shape in zip(parts, shapes, strict=True)]
 
 
-class Rearrange(torch.nn.Module):
+class Rearrange(torch.nn.Module):       # type: ignore[misc]
     """A layer that rearranges, repeats or reduces."""
 
     def __init__(self, pattern: str, reduction: str = "", **sizes: int) -> None:
