@@ -34,6 +34,10 @@ def test_every_dependency_is_carried_or_there(python: str) -> None:
     assert not carried & {"torch", "triton", "numpy", "scipy", "boto3", "botocore"}
 
 
+def test_a_header_is_no_library() -> None:
+    assert pack.is_library("libpq.so") and pack.is_library("libpq.so.5.18") and not pack.is_library("algorithm.sort_heap.h")
+
+
 @pytest.mark.deep_only          # of what is carried to a GPU machine
 def test_what_the_product_imports_is_carried_or_there() -> None:
     """Of every module of the product, whatever pyproject.toml says; an extra for the web machine alone stays behind."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import lzma
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,11 @@ LEFT_OUT = (
     "croniter/tests", "zstandard/_cffi*.so", "bin", "**/__pycache__")
 FILTERS = [{"id": lzma.FILTER_X86}, {"id": lzma.FILTER_LZMA2, "preset": 9}]      # the first makes machine code smaller
 POSTGRES_PROGRAMS = {"postgres", "initdb", "pg_isready", "pg_ctl"}
+
+
+def is_library(name: str) -> bool:
+    """Return whether a file is a shared library by its name: "libpq.so.5.18", and no header named algorithm.sort_heap.h."""
+    return re.search(r"\.so(?:\.\d+)*$", name) is not None
 
 
 def main() -> None:
@@ -121,7 +127,7 @@ def trim(site: Path) -> None:
         if program.name not in POSTGRES_PROGRAMS:
             program.unlink()
     if shutil.which("strip"):
-        libraries = [path for path in site.rglob("*.so*") if path.is_file() and not path.is_symlink()]
+        libraries = [path for path in site.rglob("*.so*") if is_library(path.name) and path.is_file() and not path.is_symlink()]
         subprocess.run(["strip", "--strip-unneeded", *map(str, libraries)], check=True)
 
 
