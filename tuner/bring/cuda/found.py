@@ -52,7 +52,8 @@ def record_call(path: Path, call: str, dtype: str, macros: Mapping[str, int], st
         steps = [line for line in told.splitlines() if line.startswith(b'{"step":')]
         if steps and steps[-1] != last[0]:
             last[0] = steps[-1]
-            step(**json.loads(last[0])["step"])
+            now = json.loads(last[0])["step"]
+            step(now["what"], now["most_s"])
 
     told = process.ask_child(CHILD, request, 1, COMPILE_S, lambda done, of: None, look)
     recorded: dict[str, Any] = told.get("recorded", {"failed": told.get("failed", "no answer")})

@@ -86,7 +86,9 @@ def host_part(text: str, folder: Path, name: str, function: str, fields: Sequenc
     kept, scopes = _keep(source, reached)
     code, left_out, uses_torch = with_headers(with_launches(kept))
     words = Tokens(blank_comments(code)).words
-    before = [f'#include "{TORCH if uses_torch else "ridgepoint_record.h"}"', *(f"namespace {each} {{}}" for each in scopes),
+    before = [f'#include "{TORCH if uses_torch else "ridgepoint_record.h"}"',
+              *(["#include <torch/nn/functional.h>"] if uses_torch and "nn" in words else []),
+              *(f"namespace {each} {{}}" for each in scopes),
               *stand_ins(words, {*source.of_name, *source.macros}),
               _SETTER.format(" ".join(f"RIDGEPOINT_FIELD({each})" for each in fields))]
     added = _added(source, wanted, f"{function}|0", numbers)
