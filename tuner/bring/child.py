@@ -27,11 +27,12 @@ from profiles.base.refused import Refused
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.compiling import compile_launch
 from tuner.bring.calls.expression import read_call
-from tuner.bring.calls.loading import Seen, asks_for_gpu, load_tolerantly
+from tuner.bring.calls.loading import asks_for_gpu, load_tolerantly
 from tuner.bring.calls.needed_values import ValuesNeeded, WithoutValues
 from tuner.bring.calls.recorder import Launch, Recorder
 from tuner.bring.calls.session import Session
 from tuner.bring.calls.stand_ins import stand_in_gpu
+from tuner.bring.calls.standing.missing import Seen
 from tuner.bring.forked import ENDLESS, bound_data, in_fork
 from tuner.bring.source import OPERATORS
 from tuner.tuning import wire

@@ -5,13 +5,10 @@ What could not be told is asked: a line raises NotImplementedError, so that `ope
 
 from __future__ import annotations
 
-import array
 import ast
-import base64
 import math
 import re
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from profiles.base.refused import Refused
@@ -21,6 +18,16 @@ from tuner.bring.calls.expression import CallExpression
 from tuner.bring.calls.found import is_contiguous
 from tuner.bring.calls.reference_call import write_reference_call
 from tuner.bring.calls.understand import META, OPTIONS, Recorded
+from tuner.bring.python_text import (
+    in_docstring,
+    write_between,
+    write_bracketed,
+    write_config,
+    write_mapping,
+    write_number,
+    write_packed,
+    write_tuple,
+)
 from tuner.bring.recorded import DTYPES
 from tuner.bring.references import NOT_INDEPENDENT
 from tuner.bring.source import Kernel
@@ -118,7 +125,7 @@ class Writing:
         if not self._is_listed():
             return [f"KERNEL = {above}({self._function()})"] if rules else []
         autotune = self.launch["autotune"]
-        configs = ", ".join(_config(each) for each in autotune["configs"])
+        configs = ", ".join(write_config(each, OPTIONS) for each in autotune["configs"])
         kept = "".join(f", {name}={autotune[name]!r}" for name in ("reset_to_zero", "restore_value") if autotune[name])
         below = f"{self._function()}.fn" + (".fn" if self.launch["heuristics_above"] else "")
         kernel = f"{above}({below})" if rules else below
@@ -144,7 +151,7 @@ class Writing:
         made = next((each for each in self.told.get("inputs", ()) if each["storage"] == one["storage"]), None)
         bounds = made["bounds"] if made else []
         if made and made["maker"] == "randint" and len(bounds) == 2:
-            return f"{_between(bounds, shape)}.reshape({shape}).to({dtype})"
+            return f"{write_between(bounds, shape)}.reshape({shape}).to({dtype})"
         if (made and made["maker"] == "randperm" and made["shape"] == one["shape"]) or one.get("permutes"):
             return f"torch.randperm({shape.strip('()').rstrip(',')}, device=device).to({dtype})"
         if "filled" in one:
@@ -155,12 +162,12 @@ class Writing:
             return f"torch.arange({shape.strip('()').rstrip(',')}, dtype={dtype}, device=device)"
         if "values" in one:
             return f"torch.tensor({one['values']!r}, dtype={dtype}, device=device)" if math.prod(one["shape"]) <= FEW_VALUES \
-                else f"torch.tensor({_packed(one['values'])}).reshape({shape}).to({dtype}).to(device)"
+                else f"torch.tensor({write_packed(one['values'])}).reshape({shape}).to({dtype}).to(device)"
         if "bounds" in one:
             in_order = ".sort().values" if one["sorted"] else ""
-            return f"{_between(one['bounds'], shape)}{in_order}.reshape({shape}).to({dtype})"
+            return f"{write_between(one['bounds'], shape)}{in_order}.reshape({shape}).to({dtype})"
         if one["dtype"] == "bool":              # either will do
-            return f"{_between((0, 2), shape)}.reshape({shape}).to({dtype})"
+            return f"{write_between((0, 2), shape)}.reshape({shape}).to({dtype})"
         arguments = self.kernel.arguments if self.kernel else ()
         if any(each.name == name and each.written and not each.loaded for each in arguments):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
@@ -313,7 +320,7 @@ class Writing:
 
     def _extents(self, name: str) -> list[str]:
         shape = self.tensors.get(name, {}).get("shape", [])
-        return [f"{_bracketed(self._formula(f'arguments.{name}.shape.{axis}', size).replace('triton.', ''))}"
+        return [f"{write_bracketed(self._formula(f'arguments.{name}.shape.{axis}', size).replace('triton.', ''))}"
                 for axis, size in enumerate(shape)]
 
     def _bytes(self) -> str:
@@ -374,50 +381,3 @@ def names_of_reference(text: str) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and any(
                 part in node.name.lower() for part in ("ref", "naive", "torch", "native", "baseline", "golden")):
             yield node.name
-
-
-def _between(bounds: Sequence[int], shape: str) -> str:
-    """Return the expression of whole numbers of a shape from bounds[0] on, below bounds[1]."""
-    count = " * ".join(f"({each})" for each in shape.strip("()").split(", ") if each.strip(",")).replace(",", "") or "1"
-    return f"(torch.arange({count}, device=device) * 7919 % {bounds[1] - bounds[0]} + {bounds[0]})"
-
-
-def _packed(values: Any) -> str:
-    """Return the expression of a long list of whole numbers."""
-    numbers = array.array("q", _flat(values)).tobytes()
-    text = base64.b85encode(zlib.compress(numbers, 9)).decode()
-    return f'array.array("q", zlib.decompress(base64.b85decode("{text}")))'
-
-
-def _flat(values: Any) -> Iterator[int]:
-    if isinstance(values, list):
-        for each in values:
-            yield from _flat(each)
-    else:
-        yield int(values)
-
-
-def _config(values: Mapping[str, Any]) -> str:
-    kwargs = {name: repr(value) for name, value in values.items() if name not in OPTIONS}
-    options = (f"{name}={values[name]!r}" for name in OPTIONS if name in values)
-    return f"triton.Config({', '.join([write_mapping(kwargs), *options])})"
-
-
-def _bracketed(text: str) -> str:
-    return f"({text})" if " " in text and not text.startswith("cdiv(") else text
-
-
-def in_docstring(text: str) -> str:
-    return text.replace("\\", "/").replace('"""', "'''").replace('"', "'")
-
-
-def write_tuple(values: Sequence[Any]) -> str:
-    return "(" + ", ".join(map(repr, values)) + ("," if len(values) == 1 else "") + ")"
-
-
-def write_number(number: float) -> str:
-    return repr(number) if math.isfinite(number) else f'float("{number}")'
-
-
-def write_mapping(values: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f'"{name}": {value}' for name, value in values.items()) + "}"

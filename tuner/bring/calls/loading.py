@@ -13,8 +13,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from abc import ABCMeta
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,139 +21,13 @@ from typing import Any
 from tuner.bring.calls import standing
 from tuner.bring.calls.choices import CHOOSE, Choices, mark_choices
 from tuner.bring.calls.loading_places import folders_of, package_of
+from tuner.bring.calls.standing.missing import Missing, MissingModule, Seen, is_special
 from tuner.bring.calls.top_level import FAILED, leave_out_runs
 
 NEVER = {"torch", "triton", "numpy", "tuner", "profiles", "sympy", "usercustomize", "sitecustomize", "apport_python_hook",
          *sys.stdlib_module_names}
 MAY_LACK = ("torch", "triton", "numpy")         # parts of them come and go with versions
 MAX_MARKED_BYTES = 2 << 20
-
-
-class MissingUsed(ImportError):
-    """Something that is stood in for was needed after all."""
-
-
-class Missing:
-    """A name of a module that is not here. Called with one function it is a decorator that leaves it as it is."""
-
-    def __init__(self, path: str, seen: Seen) -> None:
-        self._path, self._seen = path, seen
-        self.__name__ = path.rpartition(".")[2]
-
-    def __call__(self, *given: Any, **more: Any) -> Any:
-        if len(given) == 1 and callable(given[0]) and not more and not isinstance(given[0], Missing):
-            return given[0]
-        if configs := _configs(given, more):        # a decorator of their own around triton.autotune
-            import triton
-
-            return triton.autotune(configs=configs, key=more.get("key") or [])
-        self._seen.used.add(self._path)
-        return Missing(f"{self._path}()", self._seen)
-
-    def __getattr__(self, name: str) -> Any:
-        if _is_special(name):
-            raise AttributeError(name)
-        return Missing(f"{self._path}.{name}", self._seen)
-
-    def __getitem__(self, key: Any) -> Any:
-        return Missing(f"{self._path}[]", self._seen)
-
-    def __bool__(self) -> bool:
-        return False
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: Any) -> None: ...
-
-    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
-        return ()
-
-    def __setitem__(self, key: Any, value: Any) -> None: ...
-
-    def __len__(self) -> int:
-        return 0
-
-    def __or__(self, other: Any) -> Any:
-        return self
-
-    def __lt__(self, other: Any) -> bool:
-        return False
-
-    __ror__ = __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __or__
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __or__
-    __le__ = __gt__ = __ge__ = __contains__ = __lt__
-
-    def __index__(self) -> int:
-        raise MissingUsed(f"{self._path} is not here, and its value is needed")
-
-    __int__ = __float__ = __index__
-
-
-def _is_special(name: str) -> bool:
-    """Return whether Python itself asks for a name; __syncthreads is one of the file's."""
-    return name.startswith("__") and name.endswith("__")
-
-
-def _configs(given: Sequence[Any], more: dict[str, Any]) -> list[Any]:
-    listed = more.get("configs", given[0] if given else None)
-    return list(listed) if isinstance(listed, list | tuple) and listed and all(
-        type(each).__name__ == "Config" for each in listed) else []
-
-
-class Seen:
-    """What was stood in for: `modules` by name with why, `used` names of them that were called, `skipped` packages' `__init__`."""
-
-    def __init__(self) -> None:
-        self.modules: dict[str, str] = {}
-        self.used: set[str] = set()
-        self.tried: set[str] = set()
-
-
-class _MissingModule(ModuleType):
-    def __init__(self, name: str, seen: Seen) -> None:
-        super().__init__(name)
-        self.__path__: list[str] = []
-        self.__all__: list[str] = []
-        self._seen = seen
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "__version__":
-            return "0.0.0"
-        if _is_special(name):
-            raise AttributeError(name)
-        if name[:1].isupper() and not name.isupper():
-            return _stand_in_class(name, f"{self.__name__}.{name}", self._seen)
-        return Missing(f"{self.__name__}.{name}", self._seen)
-
-
-class _MissingClass(ABCMeta):
-    """Of a class that is not here: every attribute of it is a `Missing`, as a member of an enumeration would be."""
-
-    _ridgepoint: tuple[str, Seen]
-
-    def __getattr__(cls, attribute: str) -> Any:
-        if attribute.startswith("_"):
-            raise AttributeError(attribute)
-        path, seen = cls._ridgepoint
-        return Missing(f"{path}.{attribute}", seen)
-
-    def __getitem__(cls, key: Any) -> Any:
-        return cls
-
-
-def _stand_in_class(name: str, path: str, seen: Seen) -> type:
-    """Return a class that can be a base, and whose instances have every attribute, each a `Missing`."""
-    def of_instance(self: Any, attribute: str) -> Any:
-        if attribute.startswith("__"):
-            raise AttributeError(attribute)
-        return Missing(f"{path}().{attribute}", seen)
-
-    return _MissingClass(name, (), {"__init__": lambda self, *given, **more: None, "__getattr__": of_instance,
-                                    "_ridgepoint": (path, seen)})
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -184,7 +57,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             self.seen.modules[spec.name] = "not here: answered for"
             return importlib.import_module(f"{standing.__name__}.{standing.MODULES[spec.name]}")
         self.seen.modules[spec.name] = "not here"
-        return _MissingModule(spec.name, self.seen)
+        return MissingModule(spec.name, self.seen)
 
     def exec_module(self, module: ModuleType) -> None:
         """It has nothing to run."""
@@ -238,7 +111,7 @@ class _Tolerant(importlib.machinery.SourceFileLoader):
 
 
 def _let_miss(module: ModuleType, seen: Seen) -> None:
-    holder = _MissingModule(module.__name__, seen)
+    holder = MissingModule(module.__name__, seen)
     module.__dict__.setdefault("__getattr__", holder.__getattr__)
 
 
@@ -248,7 +121,7 @@ class _LazyPackage(ModuleType):
     @staticmethod
     def of(module: ModuleType, loader: _Tolerant) -> None:
         def lack(name: str) -> Any:
-            if _is_special(name) and name != "__version__":
+            if is_special(name) and name != "__version__":
                 raise AttributeError(name)
             path = f"{module.__name__}.{name}"
             if importlib.machinery.PathFinder.find_spec(path, list(module.__path__)) is not None:
