@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.actions import selectors
+from profiles.base.answers import Scalar
 from profiles.models import KernelStat
 
 
@@ -18,7 +19,7 @@ class FilledFormJson(TypedDict):
 
     url: str | None
     said: str
-    fields: dict[str, Any]
+    fields: dict[str, Scalar]
 
 
 class KernelActionsJson(TypedDict):

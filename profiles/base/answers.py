@@ -38,6 +38,22 @@ class Choice:
         return f"{self.title} · {self.note}" if self.note else self.title
 
 
+Scalar = int | float | str | bool | None            # a value of a configuration, a cell of a table
+
+
+Facts = dict[str, Scalar | list[Scalar] | dict[str, Scalar | list[Scalar] | dict[str, Scalar]]]      # what a tool or host reports
+
+
+class ErrorJson(TypedDict):
+    """Why a job failed: where, what was wrong, and what to do."""
+
+    where: str
+    what: str
+    hint: str
+    kind: NotRequired[str]              # "no room": a profile is read again once the disk has more than `free_bytes`
+    free_bytes: NotRequired[int]
+
+
 class RefusedJson(TypedDict):
     """Why a request was not done, where, and what to do."""
 

@@ -13,7 +13,7 @@ from django.core.files.storage import default_storage
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, Facts, make_answer
 from profiles.base.refused import Refused
 from profiles.capture import command as capture_command
 from profiles.capture.tools import CAPTURE_TOOLS
@@ -279,13 +279,13 @@ class CaptureJson(TypedDict):
     target: int
     target_name: str
     tool: str
-    options: dict[str, Any]
+    options: Facts
     command: str
     build: str
     model: str
     tags: list[str]
     status: str
-    error: dict[str, Any] | None
+    error: ErrorJson | None
     profile: int | None
     owner: str | None
     worker: str
@@ -295,7 +295,7 @@ class CaptureJson(TypedDict):
     stopping: bool
     dumps: DumpsJson
     baseline: int | None
-    facts: dict[str, Any]
+    facts: Facts
     log: NotRequired[str]
     files: NotRequired[list[CaptureFileJson]]
     result: NotRequired[str]

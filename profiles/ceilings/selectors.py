@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from profiles.analysis.core import gpus
 from profiles.analysis.kernel.ceilings import MeasuredCeiling, MeasuredCeilings, best_ceilings, newest_of_model
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, Facts, make_answer
 from profiles.models import CeilingRun, Profile
 from workers import jobs
 
@@ -134,9 +134,9 @@ class CeilingRunJson(TypedDict):
     status: str
     gpu: str
     recorded: str
-    environment: dict[str, Any]
-    results: Any
-    error: dict[str, Any] | None
+    environment: Facts
+    results: dict[str, Facts]
+    error: ErrorJson | None
     worker: str
     created: datetime
     started: datetime | None

@@ -21,7 +21,7 @@ from profiles.analysis.kernel.meaning import meaning_of
 from profiles.analysis.kernel.memory_chart import Chart, Waste
 from profiles.analysis.kernel.occupancy import waves, waves_sentence
 from profiles.analysis.kernel.pipes import Mix, Pipe
-from profiles.base.answers import make_answer
+from profiles.base.answers import Scalar, make_answer
 from profiles.ingest.trace import SummaryTable
 from profiles.models import KernelStat, LaunchCounters, Profile
 from profiles.rows import json_safe
@@ -39,6 +39,27 @@ def counted_launches(profile: Profile, kernel: int = 0) -> QuerySet[LaunchCounte
     return launches.filter(kernel=kernel) if kernel else launches
 
 
+class FocusJson(TypedDict):
+    """A metric that a rule rests on."""
+
+    name: str
+    value: float | None
+    info: str
+
+
+class VendorRuleJson(TypedDict):
+    """A finding of NVIDIA's guided analysis (`ingest.trace.Rule`)."""
+
+    identifier: str
+    section: str
+    title: str
+    severity: str
+    text: str
+    speedup_pct: float | None
+    speedup_scope: str | None
+    focus: list[FocusJson]
+
+
 class LaunchJson(TypedDict):
     """A launch with hardware counters: facts, and the vendor's rule findings."""
 
@@ -50,7 +71,7 @@ class LaunchJson(TypedDict):
     block: str
     incomplete: str
     facts: LaunchFacts
-    rules: list[dict[str, Any]]
+    rules: list[VendorRuleJson]
 
 
 def launch_json(row: LaunchCounters) -> LaunchJson:
@@ -62,10 +83,10 @@ class MetricJson(TypedDict):
     """A raw metric with its sentence, and which values are good."""
 
     metric: str
-    value: Any
+    value: Scalar
     unit: str
     meaning: str
-    range: Any
+    range: str
     source: str
 
 
@@ -178,6 +199,19 @@ def steps(parts: Anatomy) -> list[dict[str, Any]]:
             for name, value, meaning in rungs]
 
 
+class SectionLineJson(TypedDict):
+    label: str
+    metric: str
+    value: Scalar
+
+
+class SectionJson(TypedDict):
+    """A section of the report's details page, line by line."""
+
+    name: str
+    lines: list[SectionLineJson]
+
+
 class AnatomyJson(TypedDict):
     """One launch of a kernel, taken apart: a field for each picture and table of its page."""
 
@@ -194,7 +228,7 @@ class AnatomyJson(TypedDict):
     mix: Mix | None
     issue: Issue
     shares: list[Share]
-    sections: list[dict[str, Any]]
+    sections: list[SectionJson]
     sentences: dict[str, str]
 
 

@@ -61,7 +61,7 @@ class TopRow(TypedDict):
     What a signature, GPU, build, job … also is comes behind.
     """
 
-    key: Any
+    key: int | str
     name: str
     kernel: str
     launches: int

@@ -146,15 +146,15 @@ class OverlaidJson(TypedDict):
     tab: str
     label: str
     unit: str
-    value: Any
-    baseline: Any
+    value: float | None
+    baseline: float | None
     change_pct: float | None
 
 
 class OverlayJson(TypedDict):
     kernel: int
     baseline: int
-    baseline_launch: Any
+    baseline_launch: str | None
     measures: list[OverlaidJson]
 
 

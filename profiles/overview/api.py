@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from profiles.analysis.core.kernels import KERNEL_COLUMNS
-from profiles.base.answers import Paged, RefusedJson, make_answer
+from profiles.base.answers import Paged, RefusedJson, Scalar, make_answer
 from profiles.compare import progress_selectors
 from profiles.compare import selectors as selectors_compare
 from profiles.compare.answers import ComparisonJson
@@ -251,7 +251,7 @@ class TableJson(TypedDict):
     title: str
     note: str
     columns: list[SummaryColumn]
-    rows: list[list[Any]]
+    rows: list[list[Scalar]]
     row_count: int
 
 

@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.ingest.trace import TraceError
+from profiles.base.answers import ErrorJson
+from profiles.ingest.trace import Doubt, TraceError
 from profiles.models import Profile
 from profiles.report.markdown import markdown
 from profiles.report.selectors import summary
@@ -46,8 +47,8 @@ class SummaryIntegrityJson(TypedDict):
     said: str
     records_read: int | None
     records_kept: int | None
-    truncated_at: Any
-    plausibility: list[Any]
+    truncated_at: str | None
+    plausibility: list[Doubt]
 
 
 class SummaryGpuJson(TypedDict):
@@ -64,7 +65,7 @@ class SummaryGpuJson(TypedDict):
     idle_ns: float | None
     communication_overlapped_ns: float | None
     memory_overlapped_ns: float | None
-    idle_causes: Any
+    idle_causes: dict[str, int] | None
 
 
 class SummaryTableJson(TypedDict):
@@ -122,7 +123,7 @@ class ProfileSummaryJson(TypedDict):
 
     profile: SummaryProfileJson
     units: str
-    error: Any
+    error: ErrorJson | None
     integrity: SummaryIntegrityJson
     links: dict[str, str]
     answer: NotRequired[str]

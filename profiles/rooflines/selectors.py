@@ -15,7 +15,8 @@ from profiles.analysis.core import gpus
 from profiles.analysis.core.sentences import si_text
 from profiles.analysis.kernel import bounds, counters
 from profiles.analysis.kernel.ceilings import Ceiling, MeasuredCeilings, Rung, ceilings, ladder, newest_of_model
-from profiles.analysis.kernel.facts import LaunchFacts
+from profiles.analysis.kernel.facts import Bound, LaunchFacts
+from profiles.analysis.kernel.roofline import Level
 from profiles.base.answers import Paged
 from profiles.ceilings.selectors import measured_gpus
 from profiles.models import KernelStat, Profile
@@ -225,6 +226,17 @@ def pairs_of(points: Sequence[Mapping[str, Any]], before: int, after: int) -> li
     return pairs
 
 
+class RateStepJson(TypedDict):
+    """A step down from the data sheet (`analysis.kernel.ceilings.Rung`)."""
+
+    name: str
+    label: str
+    rate: float
+    pct: float
+    lost_pct: float
+    source: str
+
+
 class RooflinePointJson(TypedDict):
     """A kernel, or a launch, under its roofs: counted, or by the shapes of a trace (`basis`, `mark`, `why`)."""
 
@@ -254,16 +266,16 @@ class RooflinePointJson(TypedDict):
     ridge: float | None
     bound: str
     bound_reason: str
-    bounded: dict[str, Any] | None
+    bounded: Bound | None
     recoverable_ns: float | None
-    levels: dict[str, Any]
-    ladder: list[dict[str, Any]]
+    levels: dict[str, Level]
+    ladder: list[RateStepJson]
     sm_clock_hz: float | None
     device: str
     reason: str
     notes: list[str]
-    grid: Any
-    block: Any
+    grid: list[int] | None
+    block: list[int] | None
     basis: str
     shape: str
     mark: str
@@ -288,7 +300,7 @@ class RooflineJson(Paged):
     before: int | None
     after: int | None
     pairs: list[list[int]]
-    thresholds: dict[str, Any]
+    thresholds: dict[str, float]
     data_sheets: str
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from django.db.models import QuerySet
 
 from profiles.analysis.core.sentences import plain_number
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, Facts, make_answer
 from profiles.models import FleetCapture
 from profiles.running.engine_services import QUEUE
 from profiles.running.fetch_services import HostFolders
@@ -68,13 +68,13 @@ class EngineCaptureJson(TypedDict):
     seconds: float
     threshold_ms: float | None
     latency: str | None
-    options: dict[str, Any]
+    options: Facts
     build: str
     status: str
     phase: str
-    error: dict[str, Any] | None
+    error: ErrorJson | None
     slow_seen: bool | None
-    cost: dict[str, Any] | None
+    cost: Facts | None
     profile: int | None
     profile_status: str | None
     schedule: int | None
@@ -181,7 +181,7 @@ class ScheduleJson(TypedDict):
     host: str
     ranks: str
     most: int
-    options: dict[str, Any]
+    options: Facts
     per_day: int
     per_job_day: int
     spent: int

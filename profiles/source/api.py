@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 
 from profiles.analysis.kernel.instructions import Measure
 from profiles.analysis.kernel.sampling import Window
+from profiles.base.answers import Scalar
 from profiles.exports.api import FILE, FORMAT, asked_format
 from profiles.exports.files import rows_response
 from profiles.models import Profile
@@ -87,7 +88,7 @@ class SourceJson(TypedDict):
 
 class SourceTableJson(TypedDict):
     columns: list[str]
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Scalar]]
 
 
 class SamplingCheckJson(TypedDict):

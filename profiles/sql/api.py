@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import plain
+from profiles.base.answers import Scalar, plain
 from profiles.exports import files
 from profiles.exports.files import table_response
 from profiles.ingest.trace import TraceError
@@ -82,13 +82,21 @@ class QueryLimitsJson(TypedDict):
     seconds: float
 
 
+class ResultColumnJson(TypedDict):
+    """A column of a result: its Arrow type, and what that is to a page ("number", "text" …)."""
+
+    name: str
+    type: str
+    kind: str
+
+
 class QueryResultJson(TypedDict):
     """Rows of a query; `kept`: they were there from a run before."""
 
-    columns: list[dict[str, Any]]
-    rows: list[list[Any]]
+    columns: list[ResultColumnJson]
+    rows: list[list[Scalar]]
     row_count: int
-    truncated: Any
+    truncated: bool
     seconds: float
     kept: bool
     limits: QueryLimitsJson

@@ -187,6 +187,15 @@ class SliceKernelApi(AreaView):
         return answer(request, slice_selectors.slice_kernel(profile, timeline, slice_id))
 
 
+class DurationClassJson(TypedDict):
+    """Slices whose durations lie in a class, and their time."""
+
+    from_ns: int
+    to_ns: int
+    count: int
+    total_ns: int
+
+
 class SumsJson(TypedDict):
     """Sums of an area by columns, most time first; each row has a value for every column of `by`."""
 
@@ -201,7 +210,7 @@ class SumsJson(TypedDict):
     whole_ns: int
     truncated: bool
     rows: list[dict[str, Any]]
-    histogram: Any
+    histogram: list[DurationClassJson]
     quantiles: str
 
 
@@ -230,7 +239,7 @@ class HistogramJson(TypedDict):
 
     start_ns: int
     end_ns: int
-    histogram: Any
+    histogram: list[DurationClassJson]
     count: int
     total_ns: NotRequired[int]
     whole_ns: NotRequired[int]

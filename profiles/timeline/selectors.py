@@ -12,7 +12,7 @@ from isal import igzip
 
 from profiles.analysis.core.tiles import TileRows, pack
 from profiles.ingest.arrays import Bools, Rows
-from profiles.ingest.trace import Category
+from profiles.ingest.trace import Category, Integrity
 from profiles.models import Profile
 from profiles.store.density import density
 from profiles.store.search import MODES as MODES
@@ -89,6 +89,12 @@ class TrackJson(TypedDict):
     aside: str | None
 
 
+class TraceStepJson(TypedDict):
+    name: str
+    start_ns: int
+    end_ns: int
+
+
 class TimelineJson(TypedDict):
     """What a page needs before the first tile; times in ns since trace start."""
 
@@ -97,17 +103,17 @@ class TimelineJson(TypedDict):
     start_ns: int
     recorded: str
     end_ns: int
-    levels: Any
+    levels: int
     tile_bins: int
     base_ns: int | None
     tracks: list[TrackJson]
     categories: list[str]
-    steps: list[dict[str, Any]]
-    integrity: dict[str, Any]
+    steps: list[TraceStepJson]
+    integrity: Integrity
     slices: int
     last_ns: int | None
-    colours: dict[str, Any]
-    step_tracks: list[Any]
+    colours: dict[str, str]
+    step_tracks: list[int]
 
 
 class NamesJson(TypedDict):

@@ -28,18 +28,18 @@ def _topic(pk: int, name: str) -> tuple[Profile, Topic]:
 
 
 class TopicJson(TypedDict):
-    """What one analysis of the whole trace found; `numbers` are the analysis' own; `answer`: [text, is a name] in turn."""
+    """What one analysis of the whole trace found; `numbers` are the analysis' own; names in `answer` stand in backticks."""
 
     topic: str
     version: int
     written: int
     applies: bool
-    answer: Any
+    answer: str
     numbers: dict[str, Any]
     tables: list[SummaryTable]
     findings: list[dict[str, Any]]
     seconds: float
-    given: NotRequired[Any]
+    given: NotRequired[str]
     refused_mb: NotRequired[float]              # it exceeded so much memory, or time: not tried again until more is allowed
     refused_s: NotRequired[float]
 

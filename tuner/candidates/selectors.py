@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict
 
 from django.db.models import QuerySet
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, Facts, Scalar, make_answer
 from tuner.candidates import diffs
 from tuner.ceilings.least_time import LeastTime, sol_score
 from tuner.ceilings.selectors import Ceilings
@@ -91,7 +91,7 @@ class CandidateLineJson(TypedDict):
     operator: str
     dtype: str
     shape: dict[str, int]
-    config: dict[str, Any] | None
+    config: dict[str, Scalar] | None
     note: str
     parent: int | None
     series: int
@@ -164,8 +164,8 @@ class CandidateJson(CandidateLineJson):
 
     ceiling: CandidateCeilingJson | None
     answer: dict[str, Any]
-    error: dict[str, Any] | None
-    environment: dict[str, Any]
+    error: ErrorJson | None
+    environment: Facts
     base_path: str | None
     base_hash: str | None
     was_diff: bool

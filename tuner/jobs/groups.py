@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from django.db import transaction
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import Scalar, make_answer
 from profiles.base.refused import Refused
 from tuner import texts
 from tuner.ceilings.selectors import CeilingJson, Ceilings, job_ceiling
@@ -158,7 +158,14 @@ class GroupJobJson(TypedDict):
     library_ms: float | None
     keep_library: str | None
     ceiling: CeilingJson | None
-    best_config: dict[str, Any] | None
+    best_config: dict[str, Scalar] | None
+
+
+class GroupSourceJson(TypedDict, total=False):
+    """The profile whose shapes are searched; nothing for a list that somebody typed."""
+
+    profile: int
+    name: str
 
 
 class GroupJson(TypedDict):
@@ -166,7 +173,7 @@ class GroupJson(TypedDict):
 
     id: int
     name: str
-    source: dict[str, Any]
+    source: GroupSourceJson
     created: str
     owner: str | None
     statuses: dict[str, int]

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import Scalar, make_answer
 from profiles.base.words import pairs_text
 from tuner.models import Quarantine, TuneJob
 from tuner.texts import REASON_WORDS, config_in_order, in_order
@@ -104,7 +104,7 @@ class QuarantineJson(TypedDict):
     message: str
     gpu: str
     count: int
-    config: dict[str, Any]
+    config: dict[str, Scalar]
     shape: dict[str, int]
     job: int | None
     first_seen: str

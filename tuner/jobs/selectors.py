@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Count, F, Func, JSONField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, Facts, Scalar, make_answer
 from tuner.ceilings.selectors import CeilingJson, Ceilings, GridJson, job_ceiling
 from tuner.devices import GPU
 from tuner.jobs.outcomes import job_outcome, library_text
 from tuner.models import TrialRow, TuneJob, TuneMember
+from tuner.spaces.edit import EditedSpaceJson
 from tuner.texts import RateJson, config_in_order, in_order, rate
 from tuner.tuning.measure.statistics import median_interval
 from tuner.tuning.search.strategies import plateau_of
@@ -77,7 +78,7 @@ class TrialJson(TypedDict):
     """One configuration that was compiled or run, and what came of it; `facts` are its runner's: registers, clocks …"""
 
     id: int
-    config: dict[str, Any]
+    config: dict[str, Scalar]
     number: int
     outcome: str
     reason: str
@@ -90,7 +91,7 @@ class TrialJson(TypedDict):
     worker: str
     gpu_uuid: str
     interval_ms: list[float] | None
-    facts: dict[str, Any]
+    facts: Facts
 
 
 def trial_json(row: TrialRow) -> TrialJson:
@@ -132,11 +133,45 @@ class MemberJson(TypedDict):
     gpu: str
     gpu_uuid: str
     trials: int
-    reading: dict[str, Any]
+    reading: Facts
     note: str
     joined: str
     heartbeat: str | None
     left: str | None
+
+
+class FinalistJson(TypedDict):
+    """A configuration measured again, in turn with the others, times of all rounds in `round_ms`; a `reason` where it failed."""
+
+    config: dict[str, Scalar]
+    tie: bool
+    why: NotRequired[str]
+    slower_by: NotRequired[float | None]
+    p: NotRequired[float | None]
+    library: NotRequired[float | None]
+    median_ms: NotRequired[float]
+    min_ms: NotRequired[float]
+    p90_ms: NotRequired[float]
+    n: NotRequired[int]
+    registers: NotRequired[int | None]
+    spills: NotRequired[int | None]
+    smem_bytes: NotRequired[int | None]
+    round_ms: NotRequired[list[float]]
+    clocks: NotRequired[dict[str, dict[str, float] | list[str] | int]]
+    throttled: NotRequired[ThrottledJson]
+    library_ms: NotRequired[float | None]
+    library_round_ms: NotRequired[list[float]]
+    default: NotRequired[bool]
+    reason: NotRequired[str]
+    message: NotRequired[str]
+
+
+class ThrottledJson(TypedDict):
+    """Samples left out since the GPU held its clock down, why, and whether some of them had to be kept."""
+
+    discarded: int
+    reasons: list[str]
+    kept: bool | int
 
 
 class TuneJobJson(TypedDict):
@@ -154,19 +189,19 @@ class TuneJobJson(TypedDict):
     budget_seconds: float
     status: str
     stop_requested: bool
-    error: dict[str, Any] | None
+    error: ErrorJson | None
     gpu: str
     recorded: str
-    environment: dict[str, Any]
+    environment: Facts
     space_size: int | None
     valid_size: int | None
     pruned: dict[str, int]
     library_ms: float | None
     default_ms: float | None
-    policy: dict[str, Any]
+    policy: Facts
     best_ms: float | None
-    best_config: dict[str, Any] | None
-    finalists: list[dict[str, Any]]
+    best_config: dict[str, Scalar] | None
+    finalists: list[FinalistJson]
     elapsed_s: float
     worker: str
     attempts: int
@@ -177,11 +212,11 @@ class TuneJobJson(TypedDict):
     priority: float | None
     worth_s: float | None
     purpose: str
-    only: list[dict[str, Any]] | None
-    first: list[dict[str, Any]]
-    space: dict[str, Any] | None
+    only: list[dict[str, Scalar]] | None
+    first: list[dict[str, Scalar]]
+    space: EditedSpaceJson | None
     ended_by: str
-    counters: dict[str, Any] | None
+    counters: dict[str, float | None]
     toolkit: str
     source_hash: str
     group_place: int

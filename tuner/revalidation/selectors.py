@@ -7,7 +7,7 @@ from typing import Any, TypedDict
 
 from django.db.models import QuerySet
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, Facts, make_answer
 from tuner import devices
 from tuner.cache import rules
 from tuner.cache.entries.bans import Bans, read_bans
@@ -294,8 +294,8 @@ class RevalidationJson(TypedDict):
     recorded: str
     runs: int
     progress: ProgressJson
-    error: dict[str, Any] | None
-    environment: dict[str, Any]
+    error: ErrorJson | None
+    environment: Facts
     expected_gpu_seconds: float | None
     round: int | None
     first: int | None

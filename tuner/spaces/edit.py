@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from profiles.base.refused import Refused
 from tuner.bring.edited import check_values, read_values
@@ -79,6 +79,14 @@ class OwnSpace:
         return {param.name: param.values for param in self.params}
 
 
+class EditedSpaceJson(TypedDict):
+    """Values by parameter, the edited ones and those of the operator itself, and constraints over them."""
+
+    parameters: dict[str, list[Value]]
+    constraints: list[str]
+    own: dict[str, list[Value]]
+
+
 @dataclass(frozen=True)
 class Edit:
     """Parameters that have other values than the operator gives them (`own`), and constraints beside its own."""
@@ -90,7 +98,7 @@ class Edit:
     def __bool__(self) -> bool:
         return bool(self.parameters or self.constraints)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> EditedSpaceJson:
         """Return it as a row keeps it and the API says it."""
         return {"parameters": {name: list(values) for name, values in self.parameters.items()},
                 "constraints": list(self.constraints), "own": {name: list(values) for name, values in self.own.items()}}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import Scalar, make_answer
 from profiles.base.refused import Refused
-from tuner.spaces.edit import Edit, OwnSpace, count_edited, edit_text, has_default, read_edit
+from tuner.spaces.edit import Edit, EditedSpaceJson, OwnSpace, count_edited, edit_text, has_default, read_edit
 
 UNEDITED: dict[str, Any] = {"parameters": {}, "constraints": []}
 
@@ -16,7 +16,7 @@ class SpaceParameterJson(TypedDict):
     """`takes`: what it takes beside its own values, where the operator says."""
 
     name: str
-    values: list[Any]
+    values: list[Scalar]
     takes: NotRequired[str]
 
 
@@ -32,7 +32,7 @@ class CountedJson(TypedDict):
     size: int | None
     valid: int | None
     whole: bool
-    space: dict[str, Any] | None
+    space: EditedSpaceJson | None
     left_out: list[LeftOutReasonJson]
     text: str
     has_default: bool | None
@@ -44,7 +44,7 @@ class SpaceJson(CountedJson):
     operator: str
     gpu: str
     names: list[str]
-    fixed: Any
+    fixed: str
     fields: dict[str, str]
     unknown: str
     parameters: list[SpaceParameterJson]

@@ -9,7 +9,7 @@ from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Q, QuerySet
 
-from profiles.base.answers import make_answer, plain
+from profiles.base.answers import ErrorJson, Scalar, make_answer, plain
 from profiles.base.refused import Refused
 from tuner.models import OperatorAudit, OperatorPackage
 from tuner.tuning.operators import OPERATORS, Dim, Operator, limits
@@ -106,7 +106,7 @@ class PackageJson(TypedDict):
     enabled: bool
     status: str
     version: str
-    error: dict[str, Any] | None
+    error: ErrorJson | None
     operators: list[Any]
     described: str | None
     enabled_by: str | None
@@ -138,7 +138,7 @@ def operator_json(operator: Operator, package: str = "") -> OperatorJson:
 
 class ParameterJson(TypedDict):
     name: str
-    values: list[Any]
+    values: list[Scalar]
 
 
 class OperatorSpaceJson(TypedDict):
@@ -150,7 +150,7 @@ class OperatorSpaceJson(TypedDict):
     params: list[ParameterJson]
     valid_configs: int | None
     pruned_configs: dict[str, int]
-    default_config: dict[str, Any]
+    default_config: dict[str, Scalar]
     flop: float
     least_bytes: float
     unknown: NotRequired[str]

@@ -59,11 +59,11 @@ class HitJson(TypedDict):
 
 
 class HitGroupJson(TypedDict):
-    """Objects of one kind whose names hold every word; `more` than these there are."""
+    """Objects of one kind whose names hold every word; `more`: there are others."""
 
     kind: str
     hits: list[HitJson]
-    more: Any
+    more: bool
 
 
 def _lines(group: HitGroup) -> list[HitJson]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -11,6 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Scalar
+from tuner.ceilings.selectors import CeilingJson
 from tuner.gate.builds.selectors import RegressionJson, regression_json
 from tuner.jobs.selectors import speedups
 from tuner.tuning import operators
@@ -44,10 +46,10 @@ class TunedBestJson(TypedDict):
     best_ms: float | None
     default_ms: float | None
     library_ms: float | None
-    best_config: dict[str, Any] | None
-    speedup: Any
+    best_config: dict[str, Scalar] | None
+    speedup: dict[str, float | None]
     recorded: str
-    ceiling: Any
+    ceiling: CeilingJson | None
     keep_library: str | None
 
 
@@ -73,7 +75,7 @@ class ServedJson(TypedDict):
     recorded: str
     keep_library: str | None
     launches: int
-    code: Any
+    code: str
 
 
 class GuardVerdictJson(TypedDict):
@@ -95,7 +97,7 @@ class GuardedJson(TypedDict):
     page: NotRequired[str]
     verdict: NotRequired[GuardVerdictJson | None]
     run: NotRequired[GuardRunJson | None]
-    waiting: NotRequired[Any]
+    waiting: NotRequired[bool]
     why: str
 
 

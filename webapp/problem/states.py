@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from tuner import devices, texts
 from tuner.cache.entries import selectors as configs
 from tuner.cache.rules import Rule
 from tuner.cache.serve import selectors as served_selectors
-from tuner.ceilings.selectors import job_ceiling
+from tuner.ceilings.selectors import CeilingJson, job_ceiling
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.history import charts, series_selectors
 from tuner.gate.suites.selectors import suite_environments
@@ -35,7 +35,7 @@ class Tuned:
     keep: str                   # "keep cuBLAS: …" where the library won
     why_waiting: str            # of the active job
     trials: int                 # of the active job, so far
-    ceiling: Mapping[str, Any] | None           # of the problem on its GPU, with what `done` reached of it: tuner.ceilings
+    ceiling: CeilingJson | None         # of the problem on its GPU, with what `done` reached of it: tuner.ceilings
 
     @property
     def gain(self) -> float | None:

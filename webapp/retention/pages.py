@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
@@ -58,6 +58,22 @@ def storage_change(request: HttpRequest) -> HttpResponse:
     return redirect("storage")
 
 
+class CleaningJson(TypedDict):
+    """What a run takes away of a kind that is kept for `days`: of `old` rows those that go, and why others are `kept`."""
+
+    days: int
+    old: int
+    go: int
+    kept: dict[str, int]
+    bytes: int | None
+
+
+class CleanedJson(CleaningJson):
+    """What a run took away; while it goes on `gone` is less than what goes."""
+
+    gone: NotRequired[int]
+
+
 class KindJson(TypedDict):
     """What is stored of a kind, how long it is kept (null: for ever), what a run now would do, and what the last one did."""
 
@@ -66,8 +82,8 @@ class KindJson(TypedDict):
     rows: int
     bytes: int | None
     days: int | None
-    would: Any
-    did: Any
+    would: CleaningJson | None
+    did: CleanedJson | None
 
 
 class StorageJson(TypedDict):
@@ -85,7 +101,8 @@ def rows(keeping: Keeping) -> list[KindJson]:
         all_rows = kind.rows()
         lines.append({
             "name": name, "title": kind.title, "rows": all_rows.count(), "bytes": kind.size(all_rows) if kind.size else None,
-            "days": keeping.days.get(name), "would": would.get(name), "did": keeping.report.get(name)})
+            "days": keeping.days.get(name), "would": cast(CleaningJson | None, would.get(name)),
+            "did": keeping.report.get(name)})
     return lines
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from django.db.models import QuerySet
 
 from profiles.analysis.core.sentences import plain_number
-from profiles.base.answers import make_answer
+from profiles.base.answers import Facts, make_answer
 from profiles.fleet.capture_services import Process, is_overdue
 from profiles.models import FleetCapture
 
@@ -94,7 +94,7 @@ class FleetCaptureJson(TypedDict):
     shapes: bool
     stacks: bool
     together: str | None
-    cost: dict[str, Any] | None
+    cost: Facts | None
     created: str
 
 

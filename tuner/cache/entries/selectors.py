@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Count, Max, QuerySet
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import Scalar, make_answer
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
@@ -217,7 +217,7 @@ class ConsideredJson(TypedDict):
     origin: str
     state: str
     recorded: str
-    config: dict[str, Any]
+    config: dict[str, Scalar]
     median_ms: float | None
     serves: bool
     rule: str | None
@@ -248,7 +248,7 @@ class BestJson(TypedDict):
     toolkit: str
     rule: str
     why: str
-    config: dict[str, Any]
+    config: dict[str, Scalar]
     entry: ConfigJson | None
     library: float | None               # the vendor library is so many times as fast: keep it
     expected_loss: float | None
@@ -352,7 +352,7 @@ class ConfigJson(TypedDict):
     policy: str
     flush: str
     source_hash: str
-    config: dict[str, Any]
+    config: dict[str, Scalar]
     median_ms: float | None
     default_ms: float | None
     library_ms: float | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -90,7 +90,7 @@ class ImportJson(TypedDict):
     size_bytes: int
     operator: str
     dtype: str
-    shape: dict[str, Any]
+    shape: dict[str, int]
     gpu: str
     toolkit: str
     entries: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from django.http import Http404, HttpResponse
 from drf_spectacular.types import OpenApiTypes
@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import Paged
+from profiles.base.answers import Paged, Scalar
 from tuner.cache.entries import services as config_services
 from tuner.cache.rules import Rule
 from tuner.cache.serve import selectors, services
@@ -185,6 +185,49 @@ def _check_names(data: Any, most: int) -> None:
             Name().run_validation(name)
 
 
+class BucketPolicyJson(TypedDict):
+    exact_up_to: int
+    steps_per_doubling: float
+    max_distance: float
+
+
+class ServedOperatorJson(TypedDict):
+    """How launches of an operator are looked up: its dimensions, those that must be equal, values that a file may lack."""
+
+    dims: list[str]
+    exact: list[str]
+    absent: dict[str, Scalar]
+    dtypes: list[str]
+    policy: BucketPolicyJson
+
+
+class ServedEntryJson(TypedDict):
+    """An entry; `same`, `home`, `away`: its order among those of its toolkit, its GPU and others, null where it is none of them."""
+
+    id: int
+    operator: str
+    dtype: str
+    bucket: str
+    state: str
+    origin: str
+    recorded: bool
+    shape: NotRequired[dict[str, int]]
+    same: NotRequired[list[float | str] | None]
+    home: list[float | str] | None
+    away: list[float | str] | None
+    config: dict[str, Scalar]
+    library: float | None
+    plain: dict[str, Scalar] | None
+
+
+class HeldEntryJson(TypedDict):
+    id: int
+    operator: str
+    dtype: str
+    bucket: str
+    why: str
+
+
 class SnapshotJson(TypedDict):
     """Everything that launches on one GPU are served; the client library reads `entries` and `operators`."""
 
@@ -195,9 +238,9 @@ class SnapshotJson(TypedDict):
     compute_capability: str
     toolkit: str
     why: dict[str, str]                         # rule → what it says
-    operators: dict[str, dict[str, Any]]
-    entries: list[dict[str, Any]]
-    held: list[dict[str, Any]]                  # entries that do not serve, and why
+    operators: dict[str, ServedOperatorJson]
+    entries: list[ServedEntryJson]
+    held: list[HeldEntryJson]                   # entries that do not serve, and why
 
 
 class RevokedJson(TypedDict):

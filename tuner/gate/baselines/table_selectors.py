@@ -146,7 +146,7 @@ class BaselineJson(TypedDict):
 
     kernel: str
     op: str
-    shape: dict[str, Any]
+    shape: dict[str, int]
     family: str
     mode: str
     says: str
@@ -158,7 +158,7 @@ class BaselineJson(TypedDict):
     spread: float | None
     p95_us: float | None
     sm_clock_mhz: float | None
-    drift: Any
+    drift: float | None
     change: BaselineChangeJson | None
     run_medians_us: list[float]
     run_p95_us: list[float]

@@ -7,7 +7,7 @@ took from another is told by parents; without them nothing is known, and the ans
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import NotRequired, TypedDict, TypeVar
 
 from django.db import connection
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
@@ -132,6 +132,16 @@ class PageLinkJson(TypedDict):
     page: str
 
 
+class RegressionStepJson(TypedDict):
+    """What was done to a regression, when, by whom ("" by itself); `grew`: a build that made it larger."""
+
+    at: str
+    who: str
+    state: str
+    note: str
+    grew: NotRequired[str]
+
+
 class RegressionJson(TypedDict):
     """Kernels of a family that got slower with a build; `ratio` and `ci`: time after ÷ before."""
 
@@ -150,7 +160,7 @@ class RegressionJson(TypedDict):
     environment: dict[str, str]
     note: str
     fixed_in: str | None
-    history: list[dict[str, Any]]
+    history: list[RegressionStepJson]
     changed_by: str
     created: str
     changed: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, make_answer
 from tuner.models import CodeFetch, Suite, SuiteCode
 
 SHOWN = 10
@@ -32,7 +32,7 @@ class FetchJson(TypedDict):
     commit: str
     files: int | None
     size_bytes: int | None
-    error: dict[str, Any] | None
+    error: ErrorJson | None
     worker: str
     created: str
     finished: str | None

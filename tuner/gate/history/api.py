@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, TypedDict
 
 from django.shortcuts import get_object_or_404
@@ -13,14 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import Paged, make_answer
+from profiles.base.answers import Paged, make_answer, plain
 from profiles.base.refused import Refused
 from tuner.gate.builds import selectors as regression_selectors
 from tuner.gate.builds import services
 from tuner.gate.builds.answers import MOST_NOTE_CHARS
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.history import page_selectors, selectors
-from tuner.gate.history.series_selectors import Series, load_series
+from tuner.gate.history.series_selectors import Series, Step, load_series
 from tuner.gate.regressions import services as regression_services
 from tuner.gate.stats.results import suite_json
 from tuner.models import Build, Regression
@@ -135,7 +134,7 @@ class SeriesJson(TypedDict):
     family: str
     computed: bool
     builds: list[PointJson]
-    changes: list[dict[str, Any]]
+    changes: list[Step]
 
 
 class SeriesListJson(Paged):
@@ -178,7 +177,7 @@ def series_json(one: Series) -> SeriesJson:
     """Return the JSON of one series: its builds, oldest first, and its changes."""
     return {"kernel": one.kernel.key, "family": one.kernel.family, "computed": one.computed,
             "builds": [make_answer(PointJson, point, build=point.build.name, at=point.build.at) for point in one.points],
-            "changes": [asdict(step) for step in one.steps]}
+            "changes": [plain(step) for step in one.steps]}
 
 
 class RegressionsJson(Paged):

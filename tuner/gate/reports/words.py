@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from profiles.base.answers import ErrorJson, Scalar
 from tuner.gate.stats.results import percent_text
 from tuner.gate.stats.rule import ORDER, finite_number
 from tuner.gate.stats.runs import shape_text
@@ -28,14 +29,77 @@ class DecidedDocument(TypedDict):
     ci: Sequence[float] | None
 
 
+class BasisDocument(TypedDict, total=False):
+    """What a kernel was compared with: how it was chosen, in words, and the builds."""
+
+    mode: str
+    says: str
+    builds: Sequence[str]
+
+
+class StaysDocument(TypedDict):
+    """The earlier SLOWER verdict that stays, of a gate by its number; `by_itself`: nobody asked for the comparison."""
+
+    gate: int
+    by_itself: bool
+
+
+class StandingDocument(TypedDict, total=False):
+    """An earlier SLOWER verdict of the build: whether it stays, or was accepted."""
+
+    kernel: str
+    gate: int
+    build: str
+    stays: bool
+    accepted: bool
+    says: str
+    by_itself: bool
+
+
+class OfferDocument(TypedDict, total=False):
+    """What can be measured where there is no baseline; `first`: no other build was measured; `again`: where it is asked for."""
+
+    says: str
+    baseline: str
+    measurable: bool
+    first: bool
+    again: str
+
+
+class PlanDocument(TypedDict, total=False):
+    """Whether these runs can call a kernel SLOWER, and how many fresh runs would; null: no number would do."""
+
+    enough: bool
+    enough_p95: bool
+    smallest_p: float
+    needed_p: float
+    needed_candidate: int | None
+    needed_baseline: int | None
+    needed_each: int
+    says: str
+
+
+class PageDocument(TypedDict):
+    page: str
+
+
+class EvidenceDocument(PageDocument, total=False):
+    """Where a gate's evidence is; `report`: by form."""
+
+    api: str
+    baselines: str
+    compare: str
+    report: Mapping[str, str]
+
+
 class KernelDocument(TypedDict, total=False):
     """One kernel: op, shape, config, verdict, ratio_p50, ci, ratio_p95 and reason are always there."""
 
     id: int
     key: str
     op: str
-    shape: Mapping[str, Any]
-    config: Mapping[str, Any] | None
+    shape: Mapping[str, int]
+    config: Mapping[str, Scalar] | None
     family: str
     verdict: str
     reason: str
@@ -62,12 +126,34 @@ class KernelDocument(TypedDict, total=False):
     excluded: Sequence[str]
     ci_p95: Sequence[float] | None
     change: str | None                   # of the kernel's median: slower, faster, unchanged, unknown
-    baseline: Mapping[str, Any]
-    stays: Mapping[str, Any] | None      # the earlier SLOWER verdict that stays: gate, by_itself
+    baseline: BasisDocument
+    stays: StaysDocument | None
     confirmed: bool
     environment: Mapping[str, Any] | None
     regression: int | None
-    links: Mapping[str, Any]
+    links: PageDocument
+
+
+class GateProgressJson(TypedDict, total=False):
+    """Kernel runs of the round that is measured now, and why its job waits; nothing without one."""
+
+    done: int
+    wanted: int
+    job: int
+    round: int
+    waits: str
+    says: str
+
+
+class RoundDocument(TypedDict):
+    """A round that was measured: its suite job, and of what; `kernels` null: all of the suite."""
+
+    job: int
+    builds: Sequence[str]
+    runs: int
+    kernels: Sequence[str] | None
+    status: str
+    why: str
 
 
 class GateDocument(TypedDict, total=False):
@@ -86,25 +172,25 @@ class GateDocument(TypedDict, total=False):
     reason: str
     parent: str
     rounds: int
-    progress: Mapping[str, Any]
-    rule: Mapping[str, Any]
-    history: Sequence[Mapping[str, Any]]         # rounds that were measured
+    progress: GateProgressJson
+    rule: Mapping[str, float]
+    history: Sequence[RoundDocument]     # rounds that were measured
     jobs: Sequence[int]
-    environment: Mapping[str, Any]       # gpu, toolkit, driver, recorded: where it was decided
+    environment: Mapping[str, str]       # gpu, toolkit, driver, recorded: where it was decided
     code: Mapping[str, str]              # build → commit (or "sha256:…") of code that workers fetched for it
-    asked: Mapping[str, Any]
+    asked: Mapping[str, str]
     asked_url: str
     alpha: float | None                  # stated risk of one false SLOWER in the whole suite
-    plan: Mapping[str, Any]
+    plan: PlanDocument
     notes: Sequence[str]
-    standing: Sequence[Mapping[str, Any]]        # earlier SLOWER verdicts of the build: "says", "stays", "accepted"
+    standing: Sequence[StandingDocument]
     green: str                           # of a build that is SLOWER: what makes it green
-    offer: Mapping[str, Any] | None      # what can be measured where there is no baseline; "first": no other build was measured
-    error: Mapping[str, Any] | None
+    offer: OfferDocument | None
+    error: ErrorJson | None
     created: str
     finished: str | None
     kernels: Sequence[KernelDocument]
-    links: Mapping[str, Any]
+    links: EvidenceDocument
 
 
 def as_text(of: Any) -> str:

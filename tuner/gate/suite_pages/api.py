@@ -129,8 +129,8 @@ class SwitchRequest(serializers.Serializer[None]):
 class WholeSuiteJson(selectors.SuiteJson):
     """A suite with its kernels in `environment`; `definition`: what its file would say."""
 
-    environments: list[dict[str, Any]]
-    environment: dict[str, Any] | None
+    environments: list[dict[str, str]]
+    environment: dict[str, str] | None
     plan: Plan
     definition: dict[str, Any]
     kernels: list[page_selectors.KernelLineJson]
@@ -210,7 +210,7 @@ class SuiteFileApi(APIView):
 
 
 class WholeCalibrationJson(calibration_selectors.CalibrationJson):
-    environment: dict[str, Any] | None
+    environment: dict[str, str] | None
     plan: Plan
 
 

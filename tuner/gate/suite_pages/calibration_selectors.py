@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
 
-from profiles.base.answers import make_answer, plain
+from profiles.base.answers import Scalar, make_answer, plain
 from tuner.gate.stats.calibration import Calibration, calibrate
 from tuner.gate.stats.rule import rule_of
 from tuner.gate.suites.selectors import kernel_runs_of, where_of
@@ -110,8 +110,8 @@ class KernelCalibrationJson(TypedDict):
     says: str
     key: NotRequired[str]
     op: NotRequired[str]
-    shape: NotRequired[Any]
-    config: NotRequired[Any]
+    shape: NotRequired[dict[str, int]]
+    config: NotRequired[dict[str, Scalar] | None]
     runs: NotRequired[int]
     cv: NotRequired[float | None]
     cv_p95: NotRequired[float | None]

@@ -12,7 +12,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, OuterRef, Q, QuerySet, Subquery
 from django.urls import reverse
 
-from profiles.base.answers import make_answer, plain
+from profiles.base.answers import Facts, Scalar, make_answer, plain
 from profiles.models import CaptureTarget
 from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.builds.selectors import ENVIRONMENT
@@ -229,11 +229,11 @@ class KernelLineJson(TypedDict):
     id: int
     key: str
     op: str
-    shape: dict[str, Any]
+    shape: dict[str, int]
     dtype: str
     family: str
     config_from: str
-    config: dict[str, Any]
+    config: dict[str, Scalar]
     declared: bool
     runs: int
     rejected: int
@@ -242,7 +242,7 @@ class KernelLineJson(TypedDict):
     p50_us: float | None
     p95_us: float | None
     spread: float | None
-    facts: dict[str, Any]
+    facts: Facts
 
 
 def line_json(line: KernelLine) -> KernelLineJson:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from django.db import transaction
 from django.db.models import Q
@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.http import urlencode
 
 from profiles.analysis.compare.why import Why
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, make_answer
 from profiles.base.refused import Refused
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.suite_selectors import (
@@ -81,7 +81,8 @@ class KernelCapture:
 
     def as_json(self) -> KernelCaptureJson:
         return {"build": self.build, "tool": self.tool, "state": self.state, "capture": self.capture.pk,
-                "profile": self.profile.pk if self.profile else None, "error": self.error or None, "job": self.job.pk}
+                "profile": self.profile.pk if self.profile else None, "error": cast(ErrorJson | None, self.error or None),
+                "job": self.job.pk}
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ class KernelCaptureJson(TypedDict):
     state: str
     capture: int
     profile: int | None
-    error: dict[str, Any] | None
+    error: ErrorJson | None
     job: int
 
 

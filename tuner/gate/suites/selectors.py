@@ -11,7 +11,7 @@ import numpy as np
 from django.db.models import Count, Max, Q, QuerySet
 from django.utils import timezone
 
-from profiles.base.answers import make_answer
+from profiles.base.answers import ErrorJson, Facts, Scalar, make_answer
 from tuner.devices import GPU, RECORDINGS, REPLAY, is_gpu
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.stats.runs import KernelRuns, Run
@@ -131,8 +131,8 @@ class SuiteJobJson(TypedDict):
     kernels: list[str] | None
     runs: int
     device: str
-    error: dict[str, Any] | None
-    environment: dict[str, Any]
+    error: ErrorJson | None
+    environment: Facts
     recorded: str
     worker: str
     progress: ProgressJson
@@ -159,9 +159,9 @@ class SuiteJson(TypedDict):
     baseline_runs: int
     every_hours: float | None
     enabled: bool
-    rule: dict[str, Any]
-    metrics: dict[str, Any]
-    policy: dict[str, Any]
+    rule: dict[str, float]
+    metrics: dict[str, dict[str, float]]
+    policy: dict[str, Scalar]
     capture_slower: bool
     target: str | None
     owner: str | None
@@ -290,8 +290,8 @@ class RunJson(TypedDict):
     n: int
     rejected: str
     sm_clock_mhz: float | None
-    facts: dict[str, Any]
-    config: dict[str, Any] | None
+    facts: Facts
+    config: dict[str, Scalar] | None
     source_hash: str
     gpu: str
     toolkit: str

@@ -259,13 +259,24 @@ class BaselineRequest(serializers.Serializer[None]):
     note = Text(max_length=2000, required=False, allow_blank=True, help_text="why; needed for intended")
 
 
+class MeasuredWhereJson(TypedDict):
+    """An environment, and how many runs of kernels and builds it has."""
+
+    gpu: str
+    toolkit: str
+    driver: str
+    recorded: str
+    runs: int
+    builds: int
+
+
 class BaselinesJson(TypedDict):
     """What the next build is compared with in `environment`, and the environments that there are."""
 
     suite: str
     says: str
-    environment: dict[str, Any] | None
-    environments: list[dict[str, Any]]
+    environment: dict[str, str] | None
+    environments: list[MeasuredWhereJson]
     baseline_runs: int
     kernels: list[table.BaselineJson]
     changes: list[table.BaselineChangeJson]

@@ -17,7 +17,7 @@ from tuner.clocks.wish import is_asked, told_text
 from tuner.gate.baselines.selectors import Env, Expected, expected_baselines
 from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.reports import words
-from tuner.gate.reports.words import GateDocument
+from tuner.gate.reports.words import GateDocument, GateProgressJson
 from tuner.gate.stats import plan
 from tuner.gate.stats.results import KernelVerdict
 from tuner.gate.stats.rule import ERROR_EXIT_CODE, EXIT_CODE, Rule, Verdict, rule_of
@@ -74,7 +74,7 @@ class GateLineJson(TypedDict):
     exit_code: int | None
     reason: str
     rounds: int
-    progress: dict[str, Any]
+    progress: GateProgressJson
     created: str
     finished: str | None
     links: GateLinksJson
@@ -88,7 +88,7 @@ def gate_short(gate: Gate, base: str = "") -> GateLineJson:
         links={"page": link(base, "gate", gate.pk), "api": link(base, "api-gate", gate.pk)})
 
 
-def progress(gate: Gate, asks_workers: bool = False) -> dict[str, Any]:
+def progress(gate: Gate, asks_workers: bool = False) -> GateProgressJson:
     """Return kernel runs of the round that is measured now, {} without one; `asks_workers`: with why its job waits."""
     if gate.status == Gate.Status.WAITING and gate.reason.startswith("waits for shard"):
         return {"says": gate.reason}
