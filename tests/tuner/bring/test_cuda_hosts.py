@@ -23,6 +23,8 @@ from tuner.bring.cuda.source import read_cuda
 from tuner.bring.cuda.structs import fields_of, fields_written
 from tuner.bring.cuda.ties import Tie, find_ties, followed
 from tuner.bring.cuda.understand import RecordedCuda, _fit_by_cases, _names
+from tuner.bring.own.client import sources_of
+from tuner.bring.own.picked import read_one
 from tuner.tuning.cuda import nvrtc
 from tuner.tuning.cuda.includes import with_own_headers
 from tuner.tuning.cuda.tokens import Tokens
@@ -65,6 +67,13 @@ def test_a_function_of_another_file_of_the_repository_is_called(tree: Path) -> N
     assert "p.factor = 2" in part.plain and part.kernels == ("scale_rows",)
     with pytest.raises(Refused, match="no host function other; it has run_scale, run_plain"):
         host_part(KERNEL, tree, "mine.cu", "other")
+
+
+def test_what_a_file_includes_and_who_calls_it_travel_with_it(tree: Path) -> None:
+    """As the client sends them, and as a worker picks them of a repository."""
+    assert sources_of(tree / "mine.cu", tree.parent, "scale").keys() == {"csrc/params.h", "csrc/bind.cpp"}
+    assert sources_of(tree / "mine.cu", tree.parent, "run_plain").keys() == {"csrc/params.h"}
+    assert read_one(tree.parent, "csrc/mine.cu")["siblings"].keys() == {"csrc/params.h", "csrc/bind.cpp"}
 
 
 @compiles
