@@ -99,10 +99,11 @@ class CapturePreviewApi(APIView):
     write_permission = "profiles.add_capture"
 
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
-        "command": serializers.CharField(), "argv": serializers.ListField(), "environ": serializers.DictField(),
+        "command": serializers.CharField(), "argv": serializers.ListField(child=serializers.CharField()),
+        "environ": serializers.DictField(child=serializers.CharField()),
         "slowdown": serializers.CharField(), "fields": serializers.DictField(),
         "able": serializers.BooleanField(), "own": serializers.CharField(), "common": serializers.CharField(),
-        "queue": serializers.CharField(), "metrics": serializers.ListField()}))
+        "queue": serializers.CharField(), "metrics": serializers.ListField(child=serializers.CharField())}))
     def post(self, request: Request) -> Response:
         given = validated(CaptureSerializer, request.data)
         target = CaptureTarget.objects.filter(pk=given["target"]).first()

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import Paged
+from profiles.base.answers import Paged, Scalar
 from tuner.cache import rules
 from tuner.cache.entries import selectors, services
 from tuner.cache.entries.bans import read_bans
@@ -100,7 +100,7 @@ class RevalidateRequest(serializers.Serializer[None]):
 
 
 class UnverifiedEntryJson(selectors.ConfigJson):
-    again: list[dict[str, Any]]         # configurations that are measured beside the default
+    again: list[dict[str, Scalar]]         # configurations that are measured beside the default
 
 
 class RevalidationLineJson(TypedDict):
