@@ -259,10 +259,10 @@ def fleet_page(view: View) -> FleetPage:
     named = {row["kernel"] for row in top.rows if row["kernel"] and view.group in ("kernel", "signature")}
     families = known_families(named)
     recoverable = _recoverable(question, view, top.rows, families)
-    shapes = known_shapes(keys) if view.group == "signature" else {}
+    shapes = known_shapes([key for key in keys if isinstance(key, int)]) if view.group == "signature" else {}
     running = _running(view) if named else ""
     lines = [_line(view, row, families, compared, recoverable.get(row["key"]), cost,
-                   shapes.get(row["key"], []), running) for row in top.rows]
+                   shapes.get(row["key"], []) if isinstance(row["key"], int) else [], running) for row in top.rows]
     known = [line.recoverable.ns for line in lines if line.recoverable]
     return FleetPage(top, lines, cost, sum(known) if known else None, compared, from_gpu_sums(question))
 

@@ -29,7 +29,7 @@ from tuner.cache.client import Client
 client, asked = Client(), json.loads(sys.argv[1])
 client.refresh()
 found = client.best(asked["operator"], asked["dtype"], {"it": "was not served"}, **asked["shape"])
-print(json.dumps({"config": dict(found), "source": client.source, "problem": client.problem}))
+print(json.dumps({"config": found.config, "rule": found.rule, "why": found.why}))
 """
 
 

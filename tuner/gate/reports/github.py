@@ -29,7 +29,7 @@ def check_run(of: GateDocument, head_sha: str = "", undecided: str = "neutral",
         **_state(of, undecided),
         "output": {"title": words.headline(of)[:255], "summary": markdown.comment(of, SUMMARY_LIMIT),
                    "annotations": _annotations(of, path)}}
-    page = str((of.get("links") or {}).get("page") or "")
+    page = words.page_of(of)
     if page.startswith(("http://", "https://")):
         body["details_url"] = page
     if of.get("id"):

@@ -60,7 +60,7 @@ def _case(of: GateDocument, kernel: KernelDocument) -> ET.Element:
 
 
 def _lines(kernel: KernelDocument, verdict: str, reason: str) -> Sequence[str]:
-    page = (kernel.get("links") or {}).get("page")
+    page = words.page_of(kernel)
     ratio, ratio_p95 = words.change_text(kernel.get("ratio_p50")), words.change_text(kernel.get("ratio_p95"))
     return list(filter(None, (
         f"{verdict}: {reason}" if reason else verdict,
@@ -89,7 +89,7 @@ def _properties(of: GateDocument) -> list[tuple[str, Any]]:
     found = [("verdict", of.get("verdict")), ("build", of.get("build")), ("against", of.get("against")),
              *((name, place.get(name)) for name in ("gpu", "toolkit", "driver", "recorded")),
              ("false SLOWER of the suite", words.share_text(of.get("alpha")) if of.get("alpha") is not None else None),
-             ("evidence", (of.get("links") or {}).get("page"))]
+             ("evidence", words.page_of(of))]
     return [(name, value) for name, value in found if value]
 
 

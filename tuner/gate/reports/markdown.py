@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.gate.reports import words
-from tuner.gate.reports.words import GateDocument, KernelDocument, kernel_name
+from tuner.gate.reports.words import EvidenceDocument, GateDocument, KernelDocument, kernel_name
 from tuner.gate.stats.rule import SIGN
 
 LIMIT = 60_000                # bytes; GitHub takes 65,536 characters in a comment
@@ -26,8 +26,8 @@ def comment(of: GateDocument, limit: int = LIMIT) -> str:
     top = [f"### {mark(of)} {escape(words.headline(of))}", ""]
     if of.get("reason"):
         top += [escape(of["reason"]), ""]
-    if of.get("error"):
-        top += [f"**{escape((of['error'] or {}).get('what', ''))}** {escape((of['error'] or {}).get('hint', ''))}", ""]
+    if error := of.get("error"):
+        top += [f"**{escape(error.get('what', ''))}** {escape(error.get('hint', ''))}", ""]
     top += _earlier(of)
     bottom = _footer(of)
     room = limit - _size(top) - _size(bottom) - 400        # 400: heads of tables, the fold, and how many are left out
@@ -72,7 +72,7 @@ def _row(kernel: KernelDocument) -> str:
     runs = " / ".join(str(kernel[side]) if kernel.get(side) is not None else words.UNKNOWN
                       for side in ("baseline_runs", "candidate_runs"))
     name = code(kernel_name(kernel)[:300]).replace("|", "\\|")      # a bar ends a table's cell even in code
-    page = (kernel.get("links") or {}).get("page")
+    page = words.page_of(kernel)
     name = f"[{name}]({page})" if page and link("", page).startswith("[") else name
     return (f"| {SIGN.get(verdict, '')} {verdict} | {name} | {words.time_text(kernel.get('baseline_us'))} "
             f"| {words.time_text(kernel.get('candidate_us'))} | {words.change_text(kernel.get('ratio_p50'))} "
@@ -100,8 +100,8 @@ def _earlier(of: GateDocument) -> list[str]:
 
 def _footer(of: GateDocument) -> list[str]:
     lines = [f"<sub>{escape(line)}</sub>  " for line in (words.place_text(of), *words.error_rates(of)) if line]
-    links = of.get("links") or {}
-    reports = links.get("report") or {}
+    links: EvidenceDocument = of.get("links") or {"page": ""}
+    reports: Mapping[str, str] = links.get("report") or {}
     found = [link("Evidence: samples, clocks and counters of both builds", links.get("page")),
              link("compare the builds", links.get("compare")),
              link("JUnit", reports.get("junit")), link("JSON", reports.get("json"))]

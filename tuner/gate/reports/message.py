@@ -20,9 +20,9 @@ def gate_message(of: GateDocument) -> dict[str, Any]:
     """
     kernels = list(of.get("kernels", ()))
     short = {**of, "kernels": kernels[:KERNELS], "kernels_left_out": max(0, len(kernels) - KERNELS)}
-    page = (of.get("links") or {}).get("page", "")
+    page = words.page_of(of)
     return {"event": "gate", "verdict": of.get("verdict") or "FAILED", "subject": words.headline(of),
-            "text": " ".join(filter(None, (_defuse(words.headline(of) + "."), _defuse(of.get("reason", "")), str(page)))),
+            "text": " ".join(filter(None, (_defuse(words.headline(of) + "."), _defuse(of.get("reason", "")), page))),
             "mail": markdown.comment(of, MAIL_BYTES), "gate": short}
 
 
@@ -37,8 +37,9 @@ def regression_message(row: Mapping[str, Any], event: str) -> dict[str, Any]:
         since = row.get("good") or "the oldest build"
         found = f"{row['family']} of {row['suite']} drifted from {since} to {row['build']}: {change}"
     subject = found if event == "found" else f"{row['family']} of {row['suite']}, slower since {row['build']}: {event}"
+    place = {name: str(row.get(name) or "") for name in ("gpu", "toolkit", "driver", "recorded")}
     lines = [found + (f"; {row['good']} was not" if row.get("good") and not drift else "") + ".",
-             words.place_text({"environment": {name: row.get(name) for name in ("gpu", "toolkit", "driver", "recorded")}}),
+             words.place_text({"environment": place}),
              f"Kernels: {', '.join(map(str, list(row.get('kernels') or ())[:KERNELS]))}" if row.get("kernels") else "",
              f"State: {row.get('state', '')}" + (f", {row['note']}" if row.get("note") else ""), str(row.get("page", ""))]
     return _slowdown_message("regression", event, subject, lines, row)

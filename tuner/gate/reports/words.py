@@ -198,6 +198,12 @@ def as_text(of: Any) -> str:
     return json.dumps(of, indent=2, allow_nan=False) + "\n"
 
 
+def page_of(of: GateDocument | KernelDocument) -> str:
+    """Return the address of its page, "" where it names none."""
+    links: Mapping[str, object] = of.get("links") or {}
+    return str(links.get("page") or "")
+
+
 def kernel_name(kernel: KernelDocument) -> str:
     """Return the suite's key, or operator, shape and, where a file holds several, configuration."""
     if kernel.get("key"):
