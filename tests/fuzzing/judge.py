@@ -39,7 +39,7 @@ class Verdict:
 @cache
 def prepare() -> None:
     """Import what a case needs before the first fork: a child then starts in milliseconds."""
-    for name in ("ingest", "store.trace", "analysis.compare.launches", "analysis.core.kernels", "analysis.core.result",
+    for name in ("ingest", "store.trace", "analysis.compare.comparison", "analysis.core.kernels", "analysis.core.result",
                  "analysis.kernel.counters", "analysis.kernel.findings_counters", "analysis.trace.breakdown",
                  "analysis.trace.findings"):
         importlib.import_module(f"profiles.{name}")

@@ -26,6 +26,7 @@ import difflib
 import glob
 import hashlib
 import importlib
+import importlib.util
 import json
 import logging
 import math
@@ -872,14 +873,26 @@ def _nvml_text(call: Callable[..., int], handle: Any) -> str:
 
 def toolkit_name() -> str:
     """Return "cuda 13.0, triton 3.6.0", as tuner.cache.rules.toolkit_text."""
-    torch, versions = sys.modules.get("torch"), {}
-    versions["cuda"] = getattr(getattr(torch, "version", None), "cuda", None)
-    with suppress(metadata.PackageNotFoundError):
-        build = re.search(r"\+cu(\d+)(\d)$", metadata.version("torch"))        # where torch is not imported yet
-        versions["cuda"] = versions["cuda"] or (build and f"{build[1]}.{build[2]}")
+    versions: dict[str, str | None] = {"cuda": _cuda_of_torch()}
     with suppress(metadata.PackageNotFoundError):
         versions["triton"] = metadata.version("triton")
     return ", ".join(f"{name} {str(version).split('+')[0]}" for name, version in versions.items() if version)
+
+
+def _cuda_of_torch() -> str | None:
+    """Return the CUDA that torch was built for, None without one.
+
+    From its version.py where it is not imported yet: a wheel of PyPI's names it nowhere else.
+    """
+    if "torch" in sys.modules:
+        return getattr(getattr(sys.modules["torch"], "version", None), "cuda", None)
+    with suppress(ImportError, ValueError, OSError):
+        found = importlib.util.find_spec("torch")
+        if found is not None and found.origin:
+            with open(os.path.join(os.path.dirname(found.origin), "version.py"), encoding="utf-8") as file:
+                built = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", file.read(10_000), re.MULTILINE)
+            return built[1] if built else None
+    return None
 
 
 def _snapshot_path(gpu: str, toolkit: str, verified: bool = False, whose: str = "") -> str:

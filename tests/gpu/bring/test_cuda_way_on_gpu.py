@@ -79,7 +79,8 @@ def test_a_file_and_a_call_are_tuned_used_and_guarded(site: Any, report: Any, ke
     job = site.wait(f"/api/tune/{made['job']['id']}/", ENDED, 150)
     assert job["status"] == "done" and job["best_config"], (job["error"], site.product.log[-4000:])
     told = served(site, job)
-    assert told["config"] == job["best_config"], told
+    kept = next(each["config"] for each in job["finalists"] if each["default"])      # served where the winner is not clearly faster
+    assert told["config"] in (job["best_config"], kept) and told["rule"] == "exact", (told, job["finalists"])
     problem = {"operator": job["operator"], "dtype": job["dtype"], "gpu": job["gpu"], **job["shape"]}
     site.post("/kernels/problem/guard/", data=problem)
     suite = f"problems-{re.sub(r'[^a-z0-9]+', '-', job['gpu'].lower()).strip('-')}"

@@ -636,3 +636,17 @@ def test_a_launch_costs_less_than_two_microseconds_more():
                                             ("torch.float8_e4m3fn", "fp8")])
 def test_dtypes_have_the_caches_names(text, name):
     assert client.dtype_name(text) == name
+
+
+@pytest.mark.parametrize(("written", "named"), [
+    ("__version__ = '2.11.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n", "13.0"),
+    ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", None), ("cuda = '12.8'\n", "12.8"), ("", None)])
+def test_the_toolkit_is_known_before_torch_is_imported(written, named, tmp_path, monkeypatch):
+    """A wheel of PyPI names its CUDA in version.py alone; without it every configuration was one of an older toolkit."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "torch" / "version.py").write_text(written)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert client._cuda_of_torch() == named
+    assert (f"cuda {named}" in client.toolkit_name()) is bool(named)
