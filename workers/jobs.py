@@ -54,7 +54,7 @@ TASKS = {
     "schedules": "workers.tasks.run_schedules",
     "production": "workers.tasks.watch_production",
     "keeping": "workers.tasks.run_keeping",
-    "talk": "webapp.threads.notices.send",
+    "talk": "webapp.threads.tasks.send",
 }
 INGEST_THIS = "workers.tasks.ingest_this"       # for who reads an upload of its own, without the queue
 # task -> wakes a worker for rows that are due, of who imports workers and is imported by none of them: told when apps are ready
