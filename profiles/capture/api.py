@@ -32,7 +32,7 @@ class CaptureSerializer(serializers.Serializer[None]):
     model = serializers.CharField(required=False, default="", allow_blank=True, max_length=120)
     tags = serializers.ListField(
         child=serializers.CharField(max_length=60), required=False, default=list, max_length=50)
-    baseline = serializers.PrimaryKeyRelatedField(queryset=Profile.objects.all(), required=False, allow_null=True, default=None)
+    baseline = serializers.PrimaryKeyRelatedField(queryset=Profile.objects, required=False, allow_null=True, default=None)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse what no field takes: a name that is misspelt would be a capture of something else."""

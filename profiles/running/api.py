@@ -46,7 +46,7 @@ class ScheduleSerializer(serializers.Serializer[Any]):
     when = serializers.ChoiceField(choices=CaptureSchedule.When.values)
     minute = serializers.IntegerField(min_value=0, max_value=1439, required=False, default=120, help_text="of the day, UTC")
     requests = serializers.IntegerField(min_value=0, required=False, default=0)
-    server = serializers.PrimaryKeyRelatedField(queryset=EngineServer.objects.all(), required=False, allow_null=True, default=None)
+    server = serializers.PrimaryKeyRelatedField(queryset=EngineServer.objects, required=False, allow_null=True, default=None)
     job = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
     host = serializers.CharField(max_length=200, required=False, allow_blank=True, default="")
     ranks = serializers.CharField(max_length=100, required=False, allow_blank=True, default="")

@@ -19,6 +19,7 @@ from django.core.serializers import serialize
 from django.db import models
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, set_script_prefix
+from rest_framework import serializers
 
 from tests.scale import DEEP
 from webapp.models import ApiToken, Membership, Project
@@ -216,6 +217,19 @@ def test_nothing_of_another_project_is_changed(role: str, other: Filler, mine: P
             assert answer.status_code != 500, (path, text_of(answer)[:300])
             assert HIDDEN not in text_of(answer), path
     assert everything(other) == before
+
+
+def test_a_field_that_names_a_row_asks_as_its_request_does() -> None:
+    """A field is made once, in the scope that first imports its module: a query made there sees what that scope saw, for good."""
+    assert get_resolver().url_patterns                                  # every module of the API is loaded
+    made = [kind for kind in _below(serializers.Serializer) if not kind.__module__.startswith("rest_framework")]
+    named = {(kind.__name__, name): field.queryset for kind in made for name, field in kind._declared_fields.items()
+             if isinstance(field, serializers.PrimaryKeyRelatedField)}
+    assert named and all(isinstance(queryset, models.Manager) for queryset in named.values()), named
+
+
+def _below(kind: type) -> set[Any]:
+    return {each for one in kind.__subclasses__() for each in (one, *_below(one))}
 
 
 def test_a_token_does_not_outlive_the_membership(other: Filler, mine: Project, sign_in_mode: None, client: Client) -> None:
