@@ -1,4 +1,4 @@
-"""What Holistic Trace Analysis says of traces, as JSON: the oracle of tests/profiles/analysis/test_hta_truth.py.
+"""What Holistic Trace Analysis says of traces, as JSON: the oracle of tests/profiles/analysis/trace/test_hta_truth.py.
 
     HTA_DISABLE_NS_ROUNDING=1 .venv-bench/bin/python -m bench.hta_truth FILE… > tests/data/hta_truth.json
 

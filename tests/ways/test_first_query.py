@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.test_sql import EDITOR
+from tests.browser.profiles.test_sql import EDITOR
 from tests.browser.visit import poll, read_once
 from tests.ways.conftest import open_section
 from tests.ways.test_drop_trace import DATA, of_kind, slices_of

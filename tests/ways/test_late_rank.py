@@ -150,7 +150,7 @@ def test_a_rank_that_loads_data(watched: Any, name: str, late: int, range_: str)
     goes_to_the_longest_wait(page, job, range_)
 
 
-@pytest.mark.deep_only          # its words: tests/profiles/analysis/test_communication.py, account/test_account.py; the way: above
+@pytest.mark.deep_only          # its words: analysis/trace/test_communication.py, account/test_account.py; the way: above
 def test_a_rank_that_computes_more(watched: Any) -> None:
     """Rank 1 runs twelve products where rank 0 runs eight."""
     page, name = watched, "ranks/straggler_compute"

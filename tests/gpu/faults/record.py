@@ -3,8 +3,8 @@
     python -m tests.gpu.faults.record FOLDER          one GPU
     python -m tests.gpu.faults.record FOLDER ranks    two GPUs
 
-`tests/planted.py` plays the same faults on a model of a host and its GPUs. Each fault is recorded in a process of its own: what
-fails is said and left out. Files of NAME.json.gz, some 10 to 100 kB each.
+`tests/profiles/account/planted.py` plays the same faults on a model of a host and its GPUs. Each fault is recorded in a process
+of its own: what fails is said and left out. Files of NAME.json.gz, some 10 to 100 kB each.
 """
 
 from __future__ import annotations

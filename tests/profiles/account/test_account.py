@@ -25,7 +25,7 @@ from profiles.analysis.trace.time.idle import DATA as LOADING
 from profiles.charts.trace import LOOKS, cause_lines, leading
 from profiles.ingest.trace import Trace, TraceError
 from tests.builders import trace
-from tests.planted import PLANTED, play
+from tests.profiles.account.planted import PLANTED, play
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200, larger_are_deep, mostly_deep
 
 CAUSES_DATA, ROOT = DATA / "causes", Path(__file__).parents[3]

@@ -12,7 +12,7 @@ from profiles.analysis.core.intervals import Intervals
 from profiles.analysis.trace.account.account import Account, account_of
 from profiles.analysis.trace.account.host import delayed, stretches
 from profiles.analysis.trace.account.result import causes_result
-from tests.planted import ADD, Machine, Step, forward_backward, play
+from tests.profiles.account.planted import ADD, Machine, Step, forward_backward, play
 from tests.profiles.account.test_account import check, frame
 
 STALLS = {"data_loading": "## dataload ##", "garbage_collection": "gc.collect", "file_io": "save_checkpoint",

@@ -15,7 +15,7 @@ from profiles.analysis.trace.communication.result import communication_result
 from profiles.analysis.trace.critical.topic import critical_result
 from profiles.analysis.trace.time.result import time_result
 from profiles.charts.strip import trace_strip
-from tests.planted import PLANTED, play
+from tests.profiles.account.planted import PLANTED, play
 from tests.profiles.account.test_account import CAUSES_DATA, frame
 from tests.profiles.account.test_gains import JOBS
 

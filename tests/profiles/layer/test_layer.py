@@ -26,7 +26,7 @@ from profiles.analysis.trace.layer.work import Work
 from profiles.analysis.trace.merge import merge
 from profiles.base.refused import Refused
 from profiles.ingest.trace import Category, Trace, TraceError
-from tests.profiles.analysis.test_operators import drawn
+from tests.profiles.analysis.trace.test_operators import drawn
 from tests.profiles.ingest.corpus import DATA, larger_are_deep
 
 H, B = "c10::Half", "c10::BFloat16"

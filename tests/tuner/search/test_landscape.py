@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import RunnerTests
+from tests.tuner.search.conformance import RunnerTests
 from tuner.tuning.measure.landscape import Landscape, LandscapeError, reason_of
 from tuner.tuning.measure.replay import ReplayRunner, replay_cost_s
 from tuner.tuning.trial import Measured, Reason, Rejected

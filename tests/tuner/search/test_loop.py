@@ -2,7 +2,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tests.conformance import bowl, bowl_outcome
+from tests.tuner.search.conformance import bowl, bowl_outcome
 from tuner.tuning.measure.runner import Incumbent, Session
 from tuner.tuning.search.finalists import best_trial, measure_finalists
 from tuner.tuning.search.loop import Budget, Progress, tune

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bench.search.arena import arenas, play, random_trials_to_within, strategy_player, trials_to_within
-from tests.conformance import bowl, bowl_outcome
 from tests.scale import DEEP
+from tests.tuner.search.conformance import bowl, bowl_outcome
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.measure.replay import ReplayRunner
 from tuner.tuning.search import recorded_searches

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.conformance import bowl
+from tests.tuner.search.conformance import bowl
 from tuner.tuning.space import Constraint, Param, Space
 
 

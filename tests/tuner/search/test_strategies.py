@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import StrategyTests, bowl
+from tests.tuner.search.conformance import StrategyTests, bowl
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.measure.replay import ReplayRunner
 from tuner.tuning.search.loop import Budget, tune

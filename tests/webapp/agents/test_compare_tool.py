@@ -9,7 +9,7 @@ import pytest
 
 from profiles.topics.services import document_of
 from profiles.topics.table import topic_of
-from tests.profiles.pages.test_compare_steps import ingested
+from tests.profiles.compare.test_compare_steps import ingested
 from tests.webapp.agents.conftest import Site, Told, call
 
 pytestmark = [pytest.mark.servers, pytest.mark.django_db(transaction=True)]

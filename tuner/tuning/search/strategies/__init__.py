@@ -1,6 +1,6 @@
 """Search methods: a strategy proposes configurations and is told outcomes; it measures nothing.
 
-A new one is one file and one line in STRATEGIES, and passes tests/conformance.py:StrategyTests.
+A new one is one file and one line in STRATEGIES, and passes tests/tuner/search/conformance.py:StrategyTests.
 """
 
 from __future__ import annotations

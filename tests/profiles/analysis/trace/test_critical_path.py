@@ -16,7 +16,7 @@ from profiles.analysis.trace.launching.order import order_of
 from profiles.analysis.trace.merge import merge
 from profiles.ingest.trace import Trace
 from tests.builders import trace
-from tests.profiles.analysis.test_communication import ALL_REDUCE, of_ranks, recorded
+from tests.profiles.analysis.trace.test_communication import ALL_REDUCE, of_ranks, recorded
 from tests.profiles.ingest.corpus import CORPUS, DATA, H200
 
 L = "cudaLaunchKernel"

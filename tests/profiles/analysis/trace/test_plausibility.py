@@ -32,7 +32,7 @@ from profiles.ingest.core import pieces
 from profiles.ingest.trace import Doubt, Trace
 from profiles.ingest.xplane import xprof
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 CASES = DATA / "cases"
 Records = list[dict[str, Any]]
 

@@ -16,7 +16,7 @@ from profiles.ingest import read
 from profiles.ingest.trace import Trace
 from tests.builders import trace
 
-H200 = Path(__file__).parents[2] / "data" / "h200"
+H200 = Path(__file__).parents[3] / "data" / "h200"
 
 
 def find(made: Trace) -> dict[str, Finding]:

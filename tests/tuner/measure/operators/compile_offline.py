@@ -1,6 +1,6 @@
 """Compile an operator's recorded best configuration for a GPU that is not here; prints facts and tensor core instructions as JSON.
 
-    python -m tests.tuner.measure.compile_offline OPERATOR COMPUTE_CAPABILITY
+    python -m tests.tuner.measure.operators.compile_offline OPERATOR COMPUTE_CAPABILITY
 """
 
 import json

@@ -7,7 +7,7 @@ from django.test import Client
 
 from profiles.models import Finding
 from profiles.topics.services import topics_make
-from tests.profiles.pages.test_compare_steps import ingested
+from tests.profiles.compare.test_compare_steps import ingested
 from tests.profiles.pages.test_pages import page, text
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tmp_store", "sign_in_mode")]

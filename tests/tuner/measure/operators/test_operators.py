@@ -9,7 +9,7 @@ from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.trial import Measured, Reason, Rejected
 
 LANDSCAPES = {path.name.split(".")[0]: Landscape.load(path)
-              for path in sorted((Path(__file__).parents[2] / "data/h200/landscapes").glob("*.json.gz"))}
+              for path in sorted((Path(__file__).parents[3] / "data/h200/landscapes").glob("*.json.gz"))}
 H200 = limits("NVIDIA H200")
 
 

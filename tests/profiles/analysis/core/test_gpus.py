@@ -11,7 +11,7 @@ from profiles.analysis.core import gpus
 from profiles.analysis.kernel import roofline
 from profiles.ingest.trace import Report
 
-DATA = Path(__file__).resolve().parents[2] / "data"
+DATA = Path(__file__).resolve().parents[3] / "data"
 
 
 @pytest.mark.parametrize("gpu", gpus.GPUS, ids=lambda gpu: gpu.name)

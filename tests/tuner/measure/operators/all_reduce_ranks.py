@@ -1,6 +1,6 @@
 """GPUs as processes: each interprets the launches of its own number over shared memory and waits for the others at the barriers.
 
-    python -m tests.tuner.measure.all_reduce_ranks GPUS SHOTS          prints "all right", or what a process found wrong
+    python -m tests.tuner.measure.operators.all_reduce_ranks GPUS SHOTS          prints "all right", or what a process found wrong
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ for shots in (1, 2):
                 for line in ptx.splitlines() if line.strip()) for what in ("ld", "st")]
     print(json.dumps([shots, flags, wide, facts["spills"]]))
 """
-RANKS = "import sys; from tests.tuner.measure.all_reduce_ranks import main; main(int(sys.argv[1]), int(sys.argv[2]))"
+RANKS = "import sys; from tests.tuner.measure.operators.all_reduce_ranks import main; main(int(sys.argv[1]), int(sys.argv[2]))"
 NAME = ALL_REDUCE_RMSNORM.name
 
 

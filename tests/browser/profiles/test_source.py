@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.visit import eventually, poll, reads, shows, uploaded
 
-REPORT = Path(__file__).parents[1] / "data" / "captured" / "matmul_full.ncu-rep.gz"
+REPORT = Path(__file__).parents[2] / "data" / "captured" / "matmul_full.ncu-rep.gz"
 READY = "document.getElementById('source-view')?.dataset.state !== undefined"
 WHOLE = "document.getElementById('source-view')?.dataset.state === 'whole'"
 CHOSEN = """[...document.querySelectorAll('.source-pane')].map(

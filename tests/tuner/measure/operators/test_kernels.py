@@ -11,7 +11,7 @@ from tests.tuner.measure.programs import RIGHT, interpret
 import_triton()
 
 pytestmark = pytest.mark.torch
-COMPILE = "import sys; from tests.tuner.measure.compile_offline import main; main(*sys.argv[1:])"
+COMPILE = "import sys; from tests.tuner.measure.operators.compile_offline import main; main(*sys.argv[1:])"
 DOTS = {"8.0": ["mma.sync"], "9.0": ["wgmma"], "10.0": ["tcgen05.mma"]}
 ROWS = {"num_warps": 4}
 TILE = {"num_warps": 4, "num_stages": 2}

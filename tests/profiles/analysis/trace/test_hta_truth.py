@@ -28,7 +28,7 @@ from profiles.analysis.trace.time.facts import TimeFacts
 from profiles.analysis.trace.time.idle import CAUSES
 from profiles.ingest.trace import Trace
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[3] / "data"
 TRUTH: dict[str, Any] = json.loads((DATA / "hta_truth.json").read_text())["files"]
 FILES = {path.name: path for folder in ("corpus/kineto", "h200") for path in (DATA / folder).iterdir()}
 OTHER_RULE = ("hta_alexnet_a100_critical_path.json.gz", "hta_cuda_event_sync_multi_stream_a100.json.gz",

@@ -16,7 +16,7 @@ from profiles.ingest.core import build, spool
 from tests.builders import trace
 from tests.launches import launch_calls
 
-H200 = Path(__file__).parents[2] / "data" / "h200"
+H200 = Path(__file__).parents[3] / "data" / "h200"
 LANES = """
 python (1) / main:   cudaLaunchKernel 0-2 corr=1
 GPU 0 / stream 7:    gemm 10-20 corr=1

@@ -8,8 +8,8 @@ import pytest
 
 from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import about
+from tests.tuner.measure.operators.test_model_operators import ALIGNED, VECTOR, WORDS
 from tests.tuner.measure.programs import code_of, compile_lines, facts_of
-from tests.tuner.measure.test_model_operators import ALIGNED, VECTOR, WORDS
 from tuner.tuning.operators import OPERATORS, limits
 
 

@@ -10,7 +10,7 @@ from bokeh.models import ColumnDataSource, Span
 
 from profiles import theme
 
-CSS = (Path(__file__).parents[2] / "static" / "css" / "base" / "ridgepoint.css").read_text()
+CSS = (Path(__file__).parents[3] / "static" / "css" / "base" / "ridgepoint.css").read_text()
 TEXT_ON = [("text", "bg"), ("text", "panel"), ("text", "raised"), ("muted", "bg"), ("muted", "panel"),
            ("muted", "raised"),
            ("accent", "bg"), ("accent", "panel"), ("accent", "raised"), ("accent-ink", "accent"), ("ok", "panel"),
