@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from profiles.base.refused import Refused
-from tests.tuner.bring.checking import checking_parent
 from tests.tuner.bring.files import ADD
 from tests.tuner.bring.test_pasted import behind_walls, in_threads
+from tests.warm.parent import forks_behind_walls
 from tuner.bring.calls.received import read_record
 from tuner.bring.checks import services
 from tuner.bring.pasted import called_adapters
@@ -126,7 +126,7 @@ def test_the_page_has_the_field_and_the_calls_that_the_file_shows(olga: Any, cli
 @pytest.mark.torch
 def test_a_call_is_made_behind_walls_and_its_adapter_replaces_that_of_the_text(olga: Any) -> None:
     check = services.check_create(ADD, call="add(randn(100000), randn(100000))", owner=olga)
-    with checking_parent():
+    with forks_behind_walls():
         run(check.pk, "here")
     check = KernelCheck.objects.get(pk=check.pk)
     assert check.status == "done", check.error

@@ -16,10 +16,10 @@ from django.test import Client
 from django.urls import reverse
 
 from profiles.base.refused import Refused
-from tests.tuner.bring.checking import checking_parent
 from tests.tuner.bring.cuda_call_files import SOFTMAX, SOFTMAX_CALL
 from tests.tuner.bring.cuda_files import SCALE_ADD
 from tests.tuner.bring.files import ADD, ADD_ONE, HELION, MATMUL
+from tests.warm.parent import forks_behind_walls
 from tuner.bring.checks import answer, selectors, services
 from tuner.bring.cuda.check import has_compiler
 from tuner.models import KernelCheck
@@ -39,7 +39,7 @@ SMALL = sandboxed.Bounds(wall_s=90, cpu_s=60, memory_mb=2048, data_mb=2048, proc
 @pytest.fixture(scope="module")
 def forked() -> Iterator[None]:
     """Checks are forks of a warm parent, as in a worker that has one (that a new process checks as well: own/test_own.py)."""
-    with checking_parent():
+    with forks_behind_walls():
         yield
 
 

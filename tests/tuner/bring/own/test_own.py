@@ -11,6 +11,7 @@ from django.conf import settings
 from tests.tuner.bring.own.files import ADD, CALL, FOLLOWING, WIDTH
 from tests.tuner.bring.own.programs import CARD, ON_THE_CPU
 from tests.tuner.measure.chosen import WITHOUT_TORCH
+from tests.warm.parent import forks_behind_walls
 from tuner.bring.checks import services as checks
 from tuner.bring.own import selectors, services
 from tuner.models import CachedConfig, KernelCheck, OwnKernel
@@ -70,7 +71,8 @@ def test_a_file_with_what_it_imports_is_tuned_and_served(olga: Any) -> None:
 
 def test_what_the_host_computes_from_its_block_is_right_in_each_configuration(olga: Any) -> None:
     """STEPS and EVEN of another block would leave columns out, or read beyond a row."""
-    check = checked(olga, FOLLOWING, "sum_rows(randn(16, 3072))", {}, dtype="fp16")
+    with forks_behind_walls():
+        check = checked(olga, FOLLOWING, "sum_rows(randn(16, 3072))", {}, dtype="fp16")
     assert check.status == "done", check.error
     _, job = services.own_tune(check, params={"BLOCK": "256, 512, 2048", "num_warps": "4", "num_stages": "1"},
                                reference="sum_torch", owner=olga, device="gpu", strategy="random", effort="quick")
