@@ -337,5 +337,8 @@ def _compile(found: Sequence[Found], jobs: list[dict[str, Any]], run: bool, aske
                                          missing=True))
         broken = {line["error"] for line in each.compiled if "error" in line and not line["error"].startswith("compiles, and")}
         if each.compiled and all("error" in line for line in each.compiled):
-            each.problems.insert(0, Problem(f"no sample compiles: {sorted(broken)[0] if broken else each.compiled[0]['error']}",
-                                            "if what was assumed of its arguments is wrong, give --shape, or write an operator"))
+            why = sorted(broken)[0] if broken else each.compiled[0]["error"]
+            is_old = bool(each.recorded) and why.startswith("Triton ")      # with the host's own arguments
+            each.problems.insert(0, Problem(
+                f"no sample compiles: {why}", "the call gives it these arguments: it is written for another Triton" if is_old
+                else "if what was assumed of its arguments is wrong, give --shape, or write an operator"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -82,6 +83,7 @@ def run_default(adapter: TritonOperator, shape: Mapping[str, int], dtype: str, c
 GPUS = {"sm_80": ("8.0", 108), "sm_90": ("9.0", 132), "sm_100": ("10.0", 148)}
 AT_ONCE = 16                # compiles, of which each takes some processes
 MAX_DATA_BYTES = 12 << 30
+REFUSES = "Triton {} refuses it"
 MESSAGE_CHARS = 600
 STANDS_IN_FOR = "9.0"       # the GPU that is answered for while a file is imported and its call is made
 DTYPE = "bf16"              # of tensors whose call names none
@@ -152,7 +154,11 @@ def _record(session: Session, call: str, seen: Seen) -> dict[str, Any]:
         recorded = session.record(read_call(call))
     except Refused as error:
         recorded = {"failed": str(error)}
-    return {**recorded, "used": sorted(seen.used)[:MOST_NAMED]}
+    used = sorted(seen.used)[:MOST_NAMED]
+    lost = [f"{at}: {why}" for at, why in seen.modules.items() if any(re.search(rf", {re.escape(at)}\b", each) for each in used)]
+    if "failed" in recorded and lost:           # a kernel whose decorators this Triton refuses
+        recorded["failed"] = f"{recorded['failed']}; it needs {lost[0]}"
+    return {**recorded, "used": used}
 
 
 def _compile_and_run(request: dict[str, Any], module: ModuleType, adapters: Mapping[str, TritonOperator], launches: list[Any],
@@ -327,7 +333,10 @@ def _say(error: BaseException) -> str:
             at = at.__cause__                                           # type: ignore[assignment]
         cause = f"{type(at.__cause__).__name__}: {at.__cause__}" if at.__cause__ is not None else ""
         line = getattr(getattr(at, "node", None), "lineno", None)
-        text = (getattr(at, "error_message", None) or cause or text) + (f" (line {line} of the kernel)" if line else "")
+        of_it = dict(enumerate(str(getattr(at, "src", None) or "").splitlines(), 1)).get(line, "").strip()
+        said = (getattr(at, "error_message", None) or cause or text)[:MESSAGE_CHARS // 2]
+        where = f" (line {line} of the kernel{': ' if of_it else ''}{of_it[:MESSAGE_CHARS // 4]})" if line else ""
+        text = f"{REFUSES.format(sys.modules['triton'].__version__)}: {said}{where}"
     return text[:MESSAGE_CHARS]
 
 

@@ -1,8 +1,9 @@
 """Values that a host function chooses for its kernels, found by calling it again with others in their place.
 
 `mark_choices` adds to every assignment of a name that a launch (or its grid) uses `name = __choose__("function.name", name)`,
-likewise to parameters and to whole numbers that stand in the launch itself; equal numbers of one launch are one choice. Numbers
-that may be blocks are marked in all functions (`tried.literals`). Lines stay where they are, so that Triton finds a kernel's text.
+likewise to parameters, to what a launch reads of an object (`self.block`, `config["BLOCK"]`) and to whole numbers that stand in the
+launch itself; equal numbers of a launch and of what makes its grid are one choice. Numbers that may be blocks are marked in all
+functions (`tried.literals`). Lines stay where they are, so that Triton finds a kernel's text.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tuner.bring.calls.tried.literals import PLACE, MarkLiterals
 
 CHOOSE = "__ridgepoint_choose__"
 LEAST = 2
+_READ = ast.Load()
+_OF_TENSORS = ("shape", "strides", "size", "stride", "ndim", "itemsize", "nbytes", "T", "mT")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -27,6 +30,8 @@ class Choices:
         self.instead: dict[str, Any] = {}
 
     def choose(self, key: str, value: Any) -> Any:
+        if type(value).__name__ == "constexpr":         # of the module, which the host unpacks
+            return type(value)(self.choose(key, value.value))
         if type(value) is not int or value < 1:
             return value
         (self.placed if key.startswith(PLACE) else self.made).setdefault(key, value)
@@ -40,16 +45,17 @@ def mark_choices(tree: ast.Module) -> ast.Module:
         launches = list(_launches(function))
         if not launches:
             continue
-        names = {name.id for launch in launches for name in ast.walk(launch) if isinstance(name, ast.Name)}
-        names |= {name.id for node in _own(function) if isinstance(node, ast.Assign | ast.FunctionDef | ast.Lambda)
-                  and _makes_grid(node, launches) for name in ast.walk(node) if isinstance(name, ast.Name)}
-        grids = [node for node in _own(function) if isinstance(node, ast.Assign | ast.FunctionDef) and _makes_grid(node, launches)]
-        local = {node.id for node in _own(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        local |= {node.arg for node in _own(function) if isinstance(node, ast.arg)}
+        grids = _makers_of_grids(function, launches)
+        names = {name.id for node in (*launches, *grids) for name in ast.walk(node) if isinstance(name, ast.Name)}
+        of_module = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
+        local = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        local |= {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
+        read = _Same({text: f"{function.name}.{text}" for launch in launches for text in _read_of_objects(launch)})
+        function.body = [read.visit(each) for each in function.body]
         for launch in launches:
             _mark_numbers(launch, function, grids)
-        function.body = [_Globals(local).visit(each) for each in function.body]
-        function.body = _mark_names(function.body, names, function.name)
+        function.body = [_Globals(local - of_module).visit(each) for each in function.body]
+        function.body = _mark_names(function.body, names - of_module, function.name)
         parameters = [each.arg for each in (*function.args.args, *function.args.kwonlyargs) if each.arg in names]
         at = 1 if ast.get_docstring(function) is not None else 0
         where = function.body[at] if at < len(function.body) else function.body[-1]
@@ -68,33 +74,53 @@ def _keeps_results(decorator: ast.expr) -> bool:
     return ast.unparse(called).rpartition(".")[2] in ("cache", "lru_cache")
 
 
-def _own(function: _Function) -> Iterator[ast.AST]:
-    yield from ast.walk(function)
-
-
 def _launches(function: _Function) -> Iterator[ast.Call]:
-    for node in _own(function):
+    for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript):
             yield node
 
 
-def _makes_grid(node: ast.AST, launches: list[ast.Call]) -> bool:
-    grids = {launch.func.slice.id for launch in launches
-             if isinstance(launch.func, ast.Subscript) and isinstance(launch.func.slice, ast.Name)}
+def _makers_of_grids(function: _Function, launches: list[ast.Call]) -> list[Any]:
+    """Return the assignments and functions that make what launches take as their grids, and those that make what these read."""
+    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.FunctionDef) and node is not function]
+    reads = {name.id for launch in launches if isinstance(launch.func, ast.Subscript)
+             for name in ast.walk(launch.func.slice) if isinstance(name, ast.Name)}
+    found: list[Any] = []
+    while more := [node for node in made if node not in found and reads & _names_made(node)]:
+        found += more
+        reads |= {name.id for node in more for name in ast.walk(node) if isinstance(name, ast.Name)}
+    return found
+
+
+def _names_made(node: ast.Assign | ast.FunctionDef) -> set[str]:
     if isinstance(node, ast.FunctionDef):
-        return node.name in grids
-    return isinstance(node, ast.Assign) and any(isinstance(each, ast.Name) and each.id in grids for each in node.targets)
+        return {node.name}
+    return {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+
+
+def _read_of_objects(launch: ast.Call) -> Iterator[str]:
+    """Yield what a launch is given of objects and tables, as written: `self.block`, `config["BLOCK"]`. No tensor's extents."""
+    for value in (*launch.args, *(keyword.value for keyword in launch.keywords)):
+        is_extent = any(isinstance(node, ast.Attribute) and node.attr in _OF_TENSORS for node in ast.walk(value))
+        if isinstance(value, ast.Attribute | ast.Subscript) and not is_extent and not any(
+                isinstance(node, ast.Call) for node in ast.walk(value)):
+            yield ast.unparse(value)
 
 
 def _mark_numbers(launch: ast.Call, function: _Function, grids: list[Any]) -> None:
-    """Mark whole numbers and computed values given by name in a launch, and the same in its grid, wherever that is made."""
+    """Mark whole numbers and computed values given in a launch, and the same in its grid, wherever that is made."""
     keys: dict[str, str] = {}
-    for keyword in launch.keywords:
-        value = keyword.value
+
+    def mark(value: ast.expr, name: str) -> ast.expr:
         is_number = isinstance(value, ast.Constant) and type(value.value) is int and value.value >= LEAST
-        if keyword.arg and (is_number or isinstance(value, ast.Call | ast.BinOp | ast.IfExp | ast.Attribute)):
-            key = keys.setdefault(ast.unparse(value), f"{function.name}.{keyword.arg}")
-            keyword.value = _call(key, value)
+        is_computed = bool(name) and isinstance(value, ast.Call | ast.BinOp | ast.IfExp) and not _is_marked(value)
+        if not is_number and not is_computed:
+            return value
+        return _call(keys.setdefault(ast.unparse(value), f"{function.name}.{name or ast.unparse(value)}"), value)
+
+    for keyword in launch.keywords:
+        keyword.value = mark(keyword.value, keyword.arg or "")
+    launch.args = [mark(value, "") for value in launch.args]
     assert isinstance(launch.func, ast.Subscript)
     launch.func.slice = _Same(keys).visit(launch.func.slice)
     for grid in grids:
@@ -108,9 +134,16 @@ class _Same(ast.NodeTransformer):
         self.keys = keys
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.expr) and not isinstance(node, ast.Name) and ast.unparse(node) in self.keys:
-            return _call(self.keys[ast.unparse(node)], node)
+        if _is_marked(node) or not self.keys:
+            return node
+        is_read = isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", _READ), ast.Load)
+        if is_read and not isinstance(node, ast.Name) and (text := ast.unparse(node)) in self.keys:
+            return _call(self.keys[text], node)
         return self.generic_visit(node)
+
+
+def _is_marked(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == CHOOSE
 
 
 class _Globals(ast.NodeTransformer):

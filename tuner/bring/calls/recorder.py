@@ -111,7 +111,7 @@ class Recorder:
         if lacking := [name for name in names if name not in bound]:
             raise TypeError(f"{kernel.fn.__name__} is launched without {', '.join(lacking)}")
         defaulted = frozenset(bound) - set(names[:len(given)]) - more.keys()
-        bound = {name: bound[name] for name in names}
+        bound = {name: value.value if type(value := bound[name]).__name__ == "constexpr" else value for name in names}
         if warmup or not self._keeps:
             return _Compiled(self, kernel, options)
         self._keep(kernel, bound, options, grid, defaulted)

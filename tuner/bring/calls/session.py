@@ -226,13 +226,11 @@ class Session:
         try:
             own = {key: int(key.removeprefix(CALL)) for key in chosen if key.startswith(CALL)}
             sizes = [size for size in call.sizes[:MOST_SIZES] if size not in own.values()]
-            instead, trials = try_choices(run, lambda: {**own, **self.choices.made, **self.choices.placed}, sizes, self.launches,
-                                          chosen)
+            trials = try_choices(run, lambda: {**own, **self.choices.made, **self.choices.placed}, sizes, self.launches, chosen)
         finally:
             self.recorder.look = self.values.look
-        made = [[size, other] for size, other in instead.items()]
-        return [{"at": each.at, "sizes": made, "names": list(each.names), "was": each.was, "changes": each.changes,
-                 "choice": each.choice, "is": each.chosen, "verdict": each.verdict, "tiles": each.tiles,
+        return [{"at": each.at, "sizes": [list(one) for one in each.sizes.items()], "names": list(each.names), "was": each.was,
+                 "changes": each.changes, "choice": each.choice, "is": each.chosen, "verdict": each.verdict, "tiles": each.tiles,
                  "launch": short_of(each.launch)} for each in trials]
 
     def _make(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:

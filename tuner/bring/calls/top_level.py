@@ -19,15 +19,16 @@ def leave_out_runs(tree: ast.Module) -> dict[str, str]:
     """Change the tree of a module; return {"line 90, test_softmax": why} of what is left out.
 
     Left out: a statement that calls a function of the file named like a test, whose result nothing else of the file reads. Other
-    statements that call something may fail, and imports of names that a module has not: their error goes to the module's FAILED,
-    and what that returns is what they would have named.
+    statements that call something may fail, imports of names that a module has not, and what stands above a function or a class:
+    their error goes to the module's FAILED, and what that returns is what they would have named.
     """
     own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     reads = _reads(tree)
     left_out: dict[str, str] = {}
     for number, statement in enumerate(tree.body):
-        if isinstance(statement, ast.Assert) or (isinstance(statement, ast.ImportFrom) and statement.module != "__future__"
-                                                 and statement.names[0].name != "*"):
+        may_fail = isinstance(statement, ast.Assert) or bool(getattr(statement, "decorator_list", ()))
+        if may_fail or (isinstance(statement, ast.ImportFrom) and statement.module != "__future__"
+                        and statement.names[0].name != "*"):
             tree.body[number] = _tolerated(statement)
             continue
         if not isinstance(statement, _RUNS) or not _calls(statement):
@@ -70,6 +71,8 @@ def _tolerated(statement: ast.stmt) -> ast.stmt:
         names = [each.asname or each.name for each in statement.names]
     elif isinstance(statement, ast.Assign | ast.AnnAssign):
         names = sorted(_stores(statement))
+    elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        names = [statement.name]
     told = ast.Call(ast.Name(FAILED, ast.Load()), [ast.Constant(statement.lineno), ast.Name(error, ast.Load())], [])
     named = ast.Assign([ast.Name(name, ast.Store()) for name in names], told) if names else ast.Expr(told)
     handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), error, [named])

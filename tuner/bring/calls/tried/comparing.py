@@ -86,7 +86,7 @@ def compare_launches(say: Callable[[dict[str, Any]], None], base: Launch, others
         all_whole = tuple(True for _ in base.programs)
         moved = tuple(one != its for one, its in zip(base.programs, other.programs, strict=True))
         verdict, is_tile = "", False
-        for whole in dict.fromkeys((moved if len(moved) > 1 else all_whole, all_whole)):
+        for whole in dict.fromkeys((moved, all_whole)):
             try:
                 tried.run(whole)
             except BaseException as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
@@ -18,6 +18,7 @@ TRY_S, KERNEL_S, LEAST_S = 60.0, 15.0, 3.0          # for one call, for one kern
 MOST_TRIED = 24                         # other launches of one kernel
 SMALLER, BLOCKS = (256, 64, 16, 4, 2), 4        # a size stays so many blocks long
 LEAST = 16                              # what a tile has at least, for a matrix product and for a descriptor
+NO_TIME = f"{UNTRIED}: there was no time"
 LARGE, MOST_PAIRED = 64, 6              # sizes that are made smaller together
 
 # (other numbers of the call, other choices) → its launches; None where it goes another way through the host
@@ -38,20 +39,38 @@ class Trial:
     changes: int = 1            # how many numbers of the launch are others
     verdict: str = ""
     tiles: bool = False         # whether the sizes of what it loads and stores at once are others
+    sizes: dict[int, int] = field(default_factory=dict)     # numbers of the call that are others
 
 
-def try_choices(run: Run, made: Made, sizes: Sequence[int], launches: Sequence[Launch], choices: Iterable[str]
-                ) -> tuple[dict[int, int], list[Trial]]:
-    """Return the numbers of the small call, and each trial with its verdict; `choices` are the keys of what is tried."""
+def try_choices(run: Run, made: Made, sizes: Sequence[int], launches: Sequence[Launch], choices: Iterable[str]) -> list[Trial]:
+    """Return each trial with its verdict; `choices` are the keys of what is tried.
+
+    Those of a small call. A kernel that does not run there is tried with the call's own numbers: a list of lengths in the call
+    stays as it is where the tensor that they are of gets smaller.
+    """
     end_s = time.monotonic() + TRY_S
-    instead = choose_small(run, sizes, launches)
+    keys, small = list(choices), choose_small(run, sizes, launches)
+    done = _try_at(run, made, small, sizes, keys, end_s)
+    lost = {each.at for each in done if each.verdict.startswith(UNTRIED) and each.verdict != NO_TIME} - {
+        each.at for each in done if not each.verdict.startswith(UNTRIED)}
+    if not small or not lost:
+        return done
+    whole = _try_at(run, made, {}, sizes, keys, end_s, lost)
+    ran = {each.at for each in whole if not each.verdict.startswith(UNTRIED)}
+    return [*(each for each in done if each.at not in ran), *(each for each in whole if each.at in ran)]
+
+
+def _try_at(run: Run, made: Made, instead: Mapping[int, int], sizes: Sequence[int], choices: Sequence[str], end_s: float,
+            only: Collection[int] = ()) -> list[Trial]:
+    """Return the trials with their verdicts, with `instead` for numbers of the call; of the launches at `only` alone, if given."""
     base = run(instead, {})
     if base is None:
-        return {}, []
+        return []
     chosen = made()
     trials = list(_of_choices(run, instead, base, {key: chosen[key] for key in choices if key in chosen}))
     told = {(each.at, *each.names) for each in trials}
     trials += [each for each in _of_grids(base, sizes) if (each.at, *each.names) not in told]
+    trials = [replace(each, sizes=dict(instead)) for each in trials if not only or each.at in only]
     done: list[Trial] = []
     kernels = list(dict.fromkeys(each.at for each in trials))
     for number, at in enumerate(kernels):
@@ -59,7 +78,7 @@ def try_choices(run: Run, made: Made, sizes: Sequence[int], launches: Sequence[L
         left_s = end_s - time.monotonic()
         share_s = max(LEAST_S, left_s / (len(kernels) - number))
         done += _judge(base[at], own, min(KERNEL_S, share_s) if left_s > 0 else 0.0)
-    return instead, done
+    return done
 
 
 def _judge(base: Launch, trials: Sequence[Trial], limit_s: float) -> list[Trial]:
@@ -75,7 +94,7 @@ def _judge(base: Launch, trials: Sequence[Trial], limit_s: float) -> list[Trial]
         done += [replace(each, verdict=its["verdict"], tiles=its["tiles"]) for each, its in zip(rest, verdicts, strict=False)]
         if not died or not verdicts:
             break
-    return [*done, *(replace(each, verdict=f"{UNTRIED}: there was no time") for each in trials[len(done):])]
+    return [*done, *(replace(each, verdict=NO_TIME) for each in trials[len(done):])]
 
 
 def _in_turn(trials: Sequence[Trial], sizes: Sequence[int]) -> list[Trial]:

@@ -1,0 +1,128 @@
+"""Where hosts write a block: beside the kernel's arguments, in a class, a table, a global that changes, a module's constexpr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tuner.bring.test_calls import Calls
+
+FILE = '''
+import torch, triton, triton.language as tl
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, nothing_that_is_here=2)], key=["n"])
+@triton.jit
+def newer(x, y, n, BLOCK: tl.constexpr):
+    pass
+
+@triton.jit
+def plus(x, y, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + o, tl.load(x + o, mask=o < n) + 1, mask=o < n)
+
+@triton.jit
+def older(x, y, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + o, tl.libdevice.exp(tl.load(x + o, mask=o < n)), mask=o < n)
+
+@triton.jit
+def parts(x, y, starts, BLOCK: tl.constexpr):
+    begin, end = tl.load(starts + tl.program_id(0)), tl.load(starts + tl.program_id(0) + 1)
+    o = begin + tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + o, tl.load(x + o, mask=o < end) + 1, mask=o < end)
+
+def beside(x):
+    y = torch.empty_like(x)
+    count = triton.cdiv(x.numel(), 1024)
+    plus[(count,)](x, y, x.numel(), 1024)
+    return y
+
+class Plus:
+    block = 512
+
+    def __call__(self, x):
+        y = torch.empty_like(x)
+        plus[(triton.cdiv(x.numel(), self.block),)](x, y, x.numel(), self.block)
+        return y
+
+TABLE = {"fp16": {"BLOCK": 512}}
+
+def of_a_table(x):
+    y, tile = torch.empty_like(x), TABLE["fp16"]
+    plus[(triton.cdiv(x.numel(), tile["BLOCK"]),)](x, y, x.numel(), BLOCK=tile["BLOCK"])
+    return y
+
+_BLOCK = 256
+
+def of_a_global(x):
+    global _BLOCK
+    y = torch.empty_like(x)
+    try:
+        plus[(triton.cdiv(x.numel(), _BLOCK),)](x, y, x.numel(), BLOCK=_BLOCK)
+    except triton.OutOfResources:
+        _BLOCK = _BLOCK // 2
+    return y
+
+TILE = tl.constexpr(512)
+
+def of_a_constexpr(x):
+    y = torch.empty_like(x)
+    plus[(triton.cdiv(x.numel(), TILE.value),)](x, y, x.numel(), TILE)
+    return y
+
+def of_parts(x, lengths):
+    y = torch.empty_like(x)
+    starts = torch.tensor([0] + lengths, device=x.device).cumsum(0).int()
+    parts[(len(lengths), triton.cdiv(max(lengths), 128))](x, y, starts, BLOCK=128)
+    return y
+
+def of_another_triton(x):
+    y = torch.empty_like(x)
+    older[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+
+def of_a_newer_one(x):
+    y = torch.empty_like(x)
+    newer[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    return y
+'''
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+    path = Path(tmp_path_factory.mktemp("places") / "places.py")
+    path.write_text(FILE)
+    made = Calls(path)
+    with made.asked:
+        yield made
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("call", "block"), [
+    ("beside(randn(65536))", 1024), ("Plus()(randn(65536))", 512), ("of_a_table(randn(65536))", 512),
+    ("of_a_global(randn(65536))", 256), ("of_a_constexpr(randn(65536))", 512)])
+def test_a_block_is_tuned_wherever_it_is_written(calls: Calls, call: str, block: int) -> None:
+    found = calls.record(call)["plus"]
+    values = {each["name"]: each["values"] for each in found.parameters}
+    assert values["BLOCK"] == [block // 4, block // 2, block, 2 * block, 4 * block]
+    assert found.default["BLOCK"] == block and not found.problems
+    assert found.recorded and found.recorded["grid_formula"] == 'triton.cdiv(meta["n"], meta["BLOCK"])'
+
+
+@pytest.mark.torch
+def test_a_list_of_lengths_is_tried_with_the_calls_own_tensor(calls: Calls) -> None:
+    found = calls.record("of_parts(randn(4096), [1000, 96, 2000, 1000])")["parts"]
+    assert [note for note in found.notes if note.startswith("BLOCK: twice and half the value leave the same")]
+
+
+@pytest.mark.torch
+def test_what_this_triton_refuses_is_said_with_its_line(calls: Calls) -> None:
+    calls.record("of_another_triton(randn(65536))")
+    error = calls.compile("older")["error"]
+    assert error.startswith("Triton ") and " refuses it: " in error
+    assert error.endswith("(line 3 of the kernel: tl.store(y + o, tl.libdevice.exp(tl.load(x + o, mask=o < n)), mask=o < n))")
+    told = calls.asked.record("of_a_newer_one(randn(65536))", "")
+    assert told["failed"].startswith("the call launches no Triton kernel; it needs line 6: TypeError: ")
+    assert "nothing_that_is_here" in told["failed"]
