@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TypedDict
 
 from django.db.models.functions import Now
 
@@ -12,6 +13,17 @@ from workers.leases import Superseded
 
 PUBLISH_EVERY_S = 0.2
 KEEP_EVERY_S = 1.0
+
+
+class IngestProgressJson(TypedDict):
+    """How far a file is read; `rate_bytes_s`, `eta_s` null: not known yet."""
+
+    phase: str
+    done_bytes: int
+    total_bytes: int
+    records: int
+    rate_bytes_s: float | None
+    eta_s: float | None
 
 
 class Progress:
@@ -54,7 +66,7 @@ class Progress:
         self.published_s = 0.0
         self(phase, 0, 0, records)
 
-    def _state(self, now_s: float, done_bytes: int, total_bytes: int, records: int) -> dict[str, object]:
+    def _state(self, now_s: float, done_bytes: int, total_bytes: int, records: int) -> IngestProgressJson:
         elapsed_s = now_s - self.phase_began_s
         rate = done_bytes / elapsed_s if elapsed_s > PUBLISH_EVERY_S and done_bytes else None
         left = max(0, total_bytes - done_bytes)
@@ -63,7 +75,7 @@ class Progress:
             "rate_bytes_s": rate, "eta_s": left / rate if rate and total_bytes else None,
         }
 
-    def _keep(self, state: dict[str, object]) -> None:
+    def _keep(self, state: IngestProgressJson) -> None:
         mine = Profile.objects.filter(pk=self.profile_id, status=Profile.Status.INGESTING, worker=self.worker)
         if not mine.update(heartbeat=Now(), summary={"progress": state}):
             raise Superseded(self.profile_id)

@@ -157,9 +157,9 @@ ARROWS = {
         "profiles.fleet",
     "profiles.notes": "workers.jobs profiles.models profiles.rows profiles.timeline",
     "profiles.overview":
-        "profiles.ingest.trace profiles.analysis.core profiles.theme profiles.charts workers.jobs profiles.models "
-        "profiles.retention profiles.library profiles.compare profiles.exports profiles.profile profiles.upload profiles.topics "
-        "profiles.counters",
+        "profiles.ingest.trace profiles.analysis.core profiles.analysis.trace profiles.theme profiles.charts workers.jobs "
+        "profiles.models profiles.retention profiles.library profiles.rows profiles.compare profiles.exports profiles.profile "
+        "profiles.upload profiles.topics profiles.counters",
     "profiles.kernel":
         "profiles.analysis.core profiles.charts profiles.models profiles.advice profiles.counters profiles.source "
         "profiles.overview",

@@ -14,6 +14,7 @@ from typing import Any, Union, get_args, get_origin, is_typeddict
 
 import msgspec
 from drf_spectacular.drainage import warn
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.plumbing import ResolvedComponent
 
@@ -41,11 +42,11 @@ class TypedSchema(AutoSchema):
 
     def _get_response_for_code(self, serializer: Any, status_code: str, media_types: Any = None,
                                direction: Any = "response") -> Any:
-        answer = self._describe(serializer) if is_answer(serializer) else serializer
+        answer = self.describe(serializer) if is_answer(serializer) else serializer
         return super()._get_response_for_code(          # type: ignore[no-untyped-call]    # spectacular has no types there
             answer, status_code, media_types, direction)
 
-    def _describe(self, kind: Any) -> Any:
+    def describe(self, kind: Any) -> Any:
         """Return the schema of a type; each part that has a name is listed once."""
         told = msgspec.json.encode(json_schema(kind, "#/components/schemas/{name}")).decode()
         schema, parts = json.loads(re.sub(r'(?<="#/components/schemas/)\w+', lambda found: listed_as(found[0]), told))
@@ -56,6 +57,15 @@ class TypedSchema(AutoSchema):
                 warn(f"two types are called {name}")
             self.registry.register_on_missing(component)
         return schema
+
+
+class TypedFields(OpenApiSerializerFieldExtension):          # type: ignore[no-untyped-call]    # spectacular has no types there
+    """How a serializer's column of JSON is described: by its type, as whole answers are."""
+
+    target_class = "workers.list_api.Typed"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> Any:
+        return auto_schema.describe(self.target.kind)
 
 
 def listed_as(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import NotRequired, TypedDict
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required, permission_required
@@ -18,8 +18,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Facts, Scalar
 from profiles.library import selectors as lists
 from profiles.models import Profile
+from tuner.clocks.selectors import HeldJson
 from webapp import finder, overview
 from webapp.examples import environments, guard, profiles
 from webapp.outage import RETRY_AFTER_S
@@ -141,10 +143,73 @@ class MissingWorkerJson(TypedDict):
     start: str
 
 
+class CardClocksJson(TypedDict):
+    """Who holds a GPU's clocks, and how it went the last time."""
+
+    held: HeldJson | None
+    last: Facts | None
+
+
+class CardJson(TypedDict):
+    """A GPU; what it has no sensor for, and what NVML does not tell, is left out."""
+
+    index: int
+    name: str
+    cc: str
+    driver: str
+    uuid: str
+    memory_bytes: int | None
+    sm_clock_mhz: NotRequired[int]
+    memory_clock_mhz: NotRequired[int]
+    temperature_c: NotRequired[int]
+    power_w: NotRequired[int]
+    throttle: NotRequired[list[str]]
+    max_sm_clock_mhz: NotRequired[int]
+    max_memory_clock_mhz: NotRequired[int]
+    persistence_now: NotRequired[bool]
+    clocks: NotRequired[CardClocksJson]
+
+
+class DiskJson(TypedDict):
+    """A file system of a host and what lies on it; `rest_bytes`: kept for what runs; `short`: less than that is free."""
+
+    names: list[str]
+    free_bytes: int
+    total_bytes: int
+    rest_bytes: int
+    short: bool
+
+
+class OfferedPackageJson(TypedDict):
+    package: str
+    version: str
+
+
+class WorkerJson(TypedDict):
+    """A worker as it announces itself; `tools`: path and version of each, or what is missing; `busy`: the job it works on."""
+
+    name: str
+    queues: list[str]
+    host: str
+    pid: int
+    gpus: list[CardJson]
+    host_gpus: NotRequired[int]
+    tools: dict[str, dict[str, str]]
+    replay: list[str]
+    packages: list[OfferedPackageJson]
+    cores: NotRequired[int]
+    busy: str | None
+    since: NotRequired[float]
+    clock_skew_s: NotRequired[float]
+    disks: NotRequired[list[DiskJson]]
+    warm: NotRequired[dict[str, Scalar]]
+    warm_walled: NotRequired[dict[str, Scalar]]
+
+
 class WorkersJson(TypedDict):
     """Living workers as they announce themselves: queues, GPUs, tools."""
 
-    workers: list[dict[str, Any]]
+    workers: list[WorkerJson]
     queues: list[QueueStateJson]
     missing: list[MissingWorkerJson]
 

@@ -15,8 +15,17 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.pagination import LimitOffsetPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import Serializer
+from rest_framework.serializers import JSONField, Serializer
 from rest_framework.utils.urls import replace_query_param
+
+
+class Typed(JSONField):
+    """A column of JSON in a serializer's answer, described by the type `kind` (`webapp/answer_schema.py`)."""
+
+    def __init__(self, kind: Any, **options: Any) -> None:
+        super().__init__(read_only=True, **options)
+        self.kind = kind
+
 
 USUAL, MOST = 500, 1000             # rows of an answer, where nothing is asked, and where much is
 PAGED = [OpenApiParameter("limit", int, description="rows of this answer"),

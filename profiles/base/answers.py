@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date
 from functools import cache
@@ -41,7 +42,24 @@ class Choice:
 Scalar = int | float | str | bool | None            # a value of a configuration, a cell of a table
 
 
-Facts = dict[str, Scalar | list[Scalar] | dict[str, Scalar | list[Scalar] | dict[str, Scalar]]]      # what a tool or host reports
+# what a tool or host reports
+Facts = Mapping[str, Scalar | Sequence[Scalar] | Mapping[str, Scalar | Sequence[Scalar] | Mapping[str, Scalar]]]
+
+
+# what a finding rests on: numbers with their units in their names, and the few names and parts that they are of
+Numbers = dict[str, Scalar | list[Scalar | list[Scalar]] | dict[str, Scalar]]
+
+
+class FindingJson(TypedDict):
+    """One finding of an analysis; `worth_ns`: what there is to win; `kernel`: its full name, where it is about one."""
+
+    rule: str
+    severity: str
+    title: str
+    advice: str
+    numbers: Numbers
+    worth_ns: float | None
+    kernel: str | None
 
 
 class ErrorJson(TypedDict):

@@ -101,7 +101,7 @@ class CapturePreviewApi(APIView):
     @extend_schema(operation_id="captures_preview", request=CaptureSerializer, responses=inline_serializer("CapturePreview", {
         "command": serializers.CharField(), "argv": serializers.ListField(child=serializers.CharField()),
         "environ": serializers.DictField(child=serializers.CharField()),
-        "slowdown": serializers.CharField(), "fields": serializers.DictField(),
+        "slowdown": serializers.CharField(), "fields": serializers.DictField(child=serializers.CharField()),
         "able": serializers.BooleanField(), "own": serializers.CharField(), "common": serializers.CharField(),
         "queue": serializers.CharField(), "metrics": serializers.ListField(child=serializers.CharField())}))
     def post(self, request: Request) -> Response:

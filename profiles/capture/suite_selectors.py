@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from django.db.models import Q
@@ -140,6 +140,16 @@ class ReportedKernel:
     others: int = 0                          # further GPU kernels of the same launch
 
 
+class CountedJson(TypedDict):
+    """A counter of a launch in both builds; null: the report does not hold it."""
+
+    name: str
+    unit: str
+    baseline: float | None
+    build: float | None
+    change_pct: float | None
+
+
 class CountedChange(CounterChange):
     """One counter of both builds, with its change in words. None: the report does not hold it."""
 
@@ -161,7 +171,7 @@ class CountedChange(CounterChange):
         words = {"%": pct_text, "ns": time_text, "": _count}.get(self.unit) or (lambda value: si_text(value, self.unit))
         return ["" if value is None else words(value) for value in (self.old, self.new)]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> CountedJson:
         return {"name": self.name, "unit": self.unit, "baseline": self.old, "build": self.new, "change_pct": self.pct}
 
 

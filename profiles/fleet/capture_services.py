@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from django.db import transaction
 from django.utils import timezone
@@ -119,6 +119,25 @@ def again_s() -> float:
     return min(MOST_AGAIN_S, max(LEAST_AGAIN_S, reporting / ASKS_A_S))
 
 
+class OrderJson(TypedDict, total=False):
+    """What an agent shall do: make capture `id` of a process, collect traces of fetch `fetch` from a folder; `stop`: no more."""
+
+    id: int
+    pid: int
+    job: str
+    steps: int | None
+    milliseconds: int | None
+    start_ms: int | None
+    shapes: bool
+    stacks: bool
+    fetch: int
+    folder: str
+    prefix: str
+    begin: bool
+    collect: bool
+    stop: bool
+
+
 def orders_for(name: str, host: str, state: Mapping[str, Any], token: Any = None) -> dict[str, Any]:
     """Take what an agent says of its processes and orders, between its batches; return {"orders", "again_s"}.
 
@@ -212,7 +231,7 @@ def stop(rows: Iterable[FleetCapture]) -> int:
         state=FleetCapture.State.STOPPED, why="", changed=timezone.now())
 
 
-def exchange(agent: FleetAgent, state: Mapping[str, Any]) -> list[dict[str, Any]]:
+def exchange(agent: FleetAgent, state: Mapping[str, Any]) -> list[OrderJson]:
     """Take what an agent says of its orders, and return those that it does not know yet, and those that it is to stop."""
     run = state.get("run")
     run = run if isinstance(run, int) and 0 < run < 2**62 else 0
@@ -236,11 +255,13 @@ def exchange(agent: FleetAgent, state: Mapping[str, Any]) -> list[dict[str, Any]
         FleetCapture.objects.filter(pk=row.pk).update(cost=_cost(costs[row.pk]))
     since = timezone.now() - OVERDUE
     stopped = agent.captures.filter(state=FleetCapture.State.STOPPED, changed__gte=timezone.now() - STOPPED_LATELY)
-    return [{"id": row.pk, "pid": row.pid, "job": row.job, "steps": row.steps, "milliseconds": row.milliseconds,
-             "start_ms": row.start_ms, "shapes": row.shapes, "stacks": row.stacks} for row in rows.values()
-            if row.state == FleetCapture.State.ORDERED and row.created >= since] + [
-        {"id": pk, "stop": True} for pk in stopped.values_list("pk", flat=True)
-        if told.get(pk, {}).get("state", "asked") == "asked"]
+    orders: list[OrderJson] = [
+        {"id": row.pk, "pid": row.pid, "job": row.job, "steps": row.steps, "milliseconds": row.milliseconds,
+         "start_ms": row.start_ms, "shapes": row.shapes, "stacks": row.stacks} for row in rows.values()
+        if row.state == FleetCapture.State.ORDERED and row.created >= since]
+    orders += [{"id": pk, "stop": True} for pk in stopped.values_list("pk", flat=True)
+               if told.get(pk, {}).get("state", "asked") == "asked"]
+    return orders
 
 
 def _cost(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from django.db.models.functions import Length
 from django.utils import timezone
 
 from profiles.fleet.agent_services import AgentConflict, agent_take, note_conflict, note_refused
-from profiles.fleet.capture_services import exchange
+from profiles.fleet.capture_services import OrderJson, exchange
 from profiles.fleet.days import (
     DAY_HOURS,
     UNSUMMED,
@@ -80,7 +80,7 @@ class ReceiptJson(TypedDict):
     sequence: int
     rows: int
     duplicate: bool
-    orders: list[dict[str, Any]]
+    orders: list[OrderJson]
 
 
 def batch_receive(payload: bytes, token: Any = None) -> ReceiptJson:

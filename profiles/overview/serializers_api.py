@@ -2,23 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.reverse import reverse
 
+from profiles.analysis.trace.breakdown import DeviceTime, StepTime
+from profiles.base.answers import ErrorJson, Numbers
+from profiles.ingest.trace import Integrity
 from profiles.models import Finding, Profile
 from profiles.profile import selectors as selectors_profile
 from profiles.profile.counted_selectors import counted_in
 from profiles.profile.finding_selectors import integrity_mark, rows_once
+from profiles.progress import IngestProgressJson
+from workers.list_api import Typed
 from workers.scope import account_name
 
-JSON = OpenApiTypes.OBJECT
+
+@dataclass(frozen=True)
+class SummaryDevice(DeviceTime):
+    """Where the time of one GPU of a trace went, and which GPU it is."""
+
+    memory_bytes: int | None = None
+    label: str = ""                         # of a job of several ranks: whose it is
+    compute_capability: str | None = None
+
+
+class ListedTableJson(TypedDict):
+    title: str
+    rows: int
+
+
+class CpuTopJson(TypedDict):
+    """The name of most time of its own, of a trace without kernels."""
+
+    name: str
+    share_pct: float
+
+
+class SummaryJson(TypedDict, total=False):
+    """What was summed when the file was read, as far as it holds it: of a trace its GPUs and steps, else its tables."""
+
+    start_ns: int
+    wall_ns: int
+    devices: list[SummaryDevice]
+    steps: list[StepTime]
+    needed_pct: float
+    calculated_occupancy: dict[str, float]          # by kernel, %
+    tables: list[ListedTableJson]
+    headline: str
+    cpu_top: CpuTopJson
+    reading: int                                    # version of the reader's analyses
+    progress: IngestProgressJson
 
 
 class FindingSerializer(serializers.ModelSerializer[Finding]):
+    numbers = Typed(Numbers)
+
     class Meta:
         model = Finding
         fields = ("rule", "severity", "title", "advice", "numbers", "worth_ns", "kernel")
@@ -31,6 +73,7 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
     busy_pct = serializers.SerializerMethodField()
     needed_pct = serializers.SerializerMethodField(
         help_text="of the steps' time, what the work needs at least; null where that is not known or not made yet")
+    error = Typed(ErrorJson | None)
     integrity_mark = serializers.SerializerMethodField(help_text="ok, warn or bad, and why; empty while it is not read")
     progress = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
@@ -56,7 +99,7 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
     def get_integrity_mark(self, profile: Profile) -> tuple[str, str]:
         return integrity_mark(profile)
 
-    @extend_schema_field(JSON)
+    @extend_schema_field(Typed(IngestProgressJson | None))
     def get_progress(self, profile: Profile) -> Any:
         return profile.summary.get("progress") if profile.status == Profile.Status.INGESTING else None
 
@@ -75,6 +118,8 @@ class ProfileSerializer(serializers.ModelSerializer[Profile]):
 class ProfileDetailSerializer(ProfileSerializer):
     """Everything that was found."""
 
+    summary = Typed(SummaryJson)
+    integrity = Typed(Integrity)
     findings = serializers.SerializerMethodField()
     duplicates = serializers.SerializerMethodField()
     counted_in = serializers.SerializerMethodField()

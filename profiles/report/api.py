@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import ErrorJson
+from profiles.base.answers import ErrorJson, Numbers
 from profiles.ingest.trace import Doubt, TraceError
 from profiles.models import Profile
 from profiles.report.markdown import markdown
@@ -96,7 +96,7 @@ class SummaryFindingJson(TypedDict):
     advice: str
     worth_ns: float | None
     alike: int
-    numbers: dict[str, Any]
+    numbers: Numbers
     kernel: str | None
     actions: dict[str, str]
 

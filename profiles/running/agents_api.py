@@ -47,7 +47,7 @@ class OrdersSerializer(serializers.Serializer[Any]):
 class OrdersJson(TypedDict):
     """What an agent shall do (`workers.agent.deep.asking` reads it), and after how many seconds to ask again."""
 
-    orders: list[dict[str, Any]]
+    orders: list[capture_services.OrderJson]
     again_s: float
 
 

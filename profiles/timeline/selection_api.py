@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from profiles.analysis.core.groups import TooManyGroups
+from profiles.base.answers import Scalar
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.files import table_response
 from profiles.library.streaming_api import TooLong, answer, finish
@@ -209,7 +210,7 @@ class SumsJson(TypedDict):
     total_ns: int
     whole_ns: int
     truncated: bool
-    rows: list[dict[str, Any]]
+    rows: list[dict[str, Scalar | list[str]]]
     histogram: list[DurationClassJson]
     quantiles: str
 

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import FindingJson
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.ingest.trace import SummaryTable
@@ -37,7 +38,7 @@ class TopicJson(TypedDict):
     answer: str
     numbers: dict[str, Any]
     tables: list[SummaryTable]
-    findings: list[dict[str, Any]]
+    findings: list[FindingJson]
     seconds: float
     given: NotRequired[str]
     refused_mb: NotRequired[float]              # it exceeded so much memory, or time: not tried again until more is allowed

@@ -4,14 +4,117 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
+from profiles.base.answers import Facts, Scalar
 from tuner.tuning.trial import cleaned
 
 MOST_SAMPLES, MOST_ROUNDS, MOST_ITEMS, MOST_TEXT, MOST_DEPTH = 4000, 400, 60, 600, 4
 FORMS = ("launch", "module", "kernel")
 TIMED = ("candidate", "default", "best", "library")
 LONGEST_MS = 1e7
+
+
+class CheckedJson(TypedDict):
+    """A result beside the reference's, on inputs of a seed; `changed`: inputs that it wrote to; `late`: work after its stream."""
+
+    seed: int
+    right: bool
+    message: str
+    relative_error: float | None
+    worst_error: float | None
+    changed: list[str]
+    late: str
+
+
+class LoadedJson(TypedDict):
+    form: str
+    names: list[str]
+
+
+class RepeatsJson(TypedDict):
+    launches: int
+    differing: int
+
+
+class StreamsJson(TypedDict, total=False):
+    launches: int
+    late: bool
+    event_ms: float
+    left_ms: float
+    own_left_ms: float
+
+
+class CompiledJson(TypedDict, total=False):
+    """What the compiler made of it without a GPU."""
+
+    registers: float | None
+    spills: float | None
+    smem_bytes: float | None
+    occupancy_pct: float | None
+    kernels: float | None
+    seconds: float | None
+    gpu: str
+    config: dict[str, Scalar]
+
+
+class RefusedFileJson(TypedDict):
+    what: str
+
+
+class BeforeJson(TypedDict):
+    default_ms: float
+
+
+class FailedJson(TypedDict):
+    where: str
+    what: str
+
+
+class TimedJson(TypedDict, total=False):
+    """A contender's times in turn with the others; against a baseline the ratio candidate / baseline, its bounds and verdict."""
+
+    name: str
+    median_us: float
+    low_us: float
+    high_us: float
+    n: int
+    min_us: float
+    p90_us: float
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    verdict: str
+    says: str
+
+
+class AnswerJson(TypedDict, total=False):
+    """What the judge measured, as far as it came; `times`: by contender, `rows`: the same compared; `twice`: parts told twice."""
+
+    device: Facts
+    own: Facts
+    policy: Facts
+    facts: Facts
+    streams: StreamsJson
+    loaded: LoadedJson
+    checks: list[CheckedJson]
+    again: CheckedJson
+    replaced: list[str]
+    times: dict[str, Facts]
+    repeats: RepeatsJson
+    compiled: CompiledJson
+    not_compiled: str
+    dropped: str
+    counters: dict[str, Scalar]             # of ncu; {"why"} where none were collected
+    crashed: bool
+    ended: bool
+    refused: RefusedFileJson
+    before: BeforeJson
+    failed: FailedJson
+    twice: list[str]
+    rows: list[TimedJson]
+    against: str
 
 
 class Answer:

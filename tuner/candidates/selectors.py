@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from profiles.base.answers import ErrorJson, Facts, Scalar, make_answer
 from tuner.candidates import diffs
+from tuner.candidates.answer import AnswerJson
 from tuner.ceilings.least_time import LeastTime, sol_score
 from tuner.ceilings.selectors import Ceilings
 from tuner.models import Candidate, CandidatePermit
@@ -163,7 +164,7 @@ class CandidateJson(CandidateLineJson):
     """Everything about a candidate; `answer`: what the judge measured; `waits`: for what; `text` where it is asked for."""
 
     ceiling: CandidateCeilingJson | None
-    answer: dict[str, Any]
+    answer: AnswerJson
     error: ErrorJson | None
     environment: Facts
     base_path: str | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from profiles.base.answers import Facts
 from tuner.clocks.wish import ClockWish, told_text
 from tuner.models import GpuClockRule
 from workers import jobs
@@ -42,6 +43,14 @@ def _host(rule: GpuClockRule | None, card: dict[str, Any] | None) -> str:
     return str(card["host"]) if card else rule.host if rule else ""
 
 
+class HeldJson(TypedDict):
+    """Who holds a GPU's clocks, since when, and what was changed."""
+
+    by: str
+    since: str
+    changes: list[str]
+
+
 class ClockJson(TypedDict):
     """What workers may do with a GPU's clocks; `alive`: a worker has it now; what only a worker can say is null without one."""
 
@@ -61,8 +70,8 @@ class ClockJson(TypedDict):
     sm_clock_mhz: float | None
     memory_clock_mhz: float | None
     persistence_now: bool | None
-    held: Any
-    last: dict[str, Any] | None
+    held: HeldJson | None
+    last: Facts | None                  # how it went the last time
     last_says: str
 
 

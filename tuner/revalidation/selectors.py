@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from django.db.models import QuerySet
 
-from profiles.base.answers import ErrorJson, Facts, make_answer
+from profiles.base.answers import ErrorJson, Facts, Scalar, make_answer
 from tuner import devices
 from tuner.cache import rules
 from tuner.cache.entries.bans import Bans, read_bans
@@ -268,6 +268,25 @@ def _side(build: Mapping[str, Any], key: str, told: Mapping[str, Any] | None) ->
             "serves": told is not None and told["serves"] is not None and build["build"] == (told["serves"] or DEFAULT)}
 
 
+class SideJson(TypedDict):
+    """One configuration: its median and every run's, what went wrong; against the default the ratio, its bounds and verdict."""
+
+    name: str
+    config: dict[str, Scalar]
+    serves: bool
+    us: NotRequired[float | None]
+    runs: NotRequired[int]
+    p50_us: NotRequired[list[float]]
+    failed: NotRequired[int]
+    refused: NotRequired[str]
+    verdict: NotRequired[str]
+    reason: NotRequired[str]
+    ratio: NotRequired[float]
+    low: NotRequired[float]
+    high: NotRequired[float]
+    p_value: NotRequired[float | None]
+
+
 class RevalidatedJson(TypedDict):
     """A winner that was measured again, each side of it with every run's median; `serves`: what does from then on."""
 
@@ -277,7 +296,7 @@ class RevalidatedJson(TypedDict):
     dtype: str
     outcome: str
     served: str
-    sides: list[dict[str, Any]]
+    sides: list[SideJson]
     entry: int
     written: int | None
     serves: str | None

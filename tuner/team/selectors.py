@@ -99,6 +99,29 @@ def audit_list() -> list[OperatorAudit]:
     return list(OperatorAudit.objects.select_related("by")[:AUDIT_ROWS])
 
 
+class DescribedJson(TypedDict):
+    """An operator as its adapter describes it (`tuner.tuning.team.packages.describe_adapter`)."""
+
+    name: str
+    title: str
+    dims: list[Dim]
+    dtypes: list[str]
+    presets: list[dict[str, int]]
+    configs: list[dict[str, Scalar]]
+    params: dict[str, list[Scalar]] | None
+    constraints: dict[str, str]
+    default: dict[str, Scalar]
+    flops: str
+    bytes: str
+    tolerance: dict[str, float]
+    unit: str
+    kernel_names: list[str]
+    kernel: NotRequired[str]
+    key: NotRequired[list[str]]
+    prunes: NotRequired[dict[str, Scalar]]
+    source_hash: NotRequired[str]
+
+
 class PackageJson(TypedDict):
     """A team's package of kernels; `operators`: as it described them."""
 
@@ -107,7 +130,7 @@ class PackageJson(TypedDict):
     status: str
     version: str
     error: ErrorJson | None
-    operators: list[Any]
+    operators: list[DescribedJson]
     described: str | None
     enabled_by: str | None
 

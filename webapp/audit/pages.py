@@ -15,8 +15,9 @@ from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 
+from profiles.base.answers import Scalar
 from webapp.models import AuditEntry
-from workers.list_api import PAGED, Pages
+from workers.list_api import PAGED, Pages, Typed
 
 NEEDS = "webapp.view_auditentry"
 PAGE = 100
@@ -49,6 +50,7 @@ class AuditSerializer(serializers.ModelSerializer[AuditEntry]):
     """One line."""
 
     project = serializers.CharField(source="project.slug")
+    changes = Typed(dict[str, list[Scalar | dict[str, Scalar]]], help_text="column: what it was, what it is")
 
     class Meta:
         model = AuditEntry

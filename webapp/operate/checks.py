@@ -11,6 +11,7 @@ import psycopg
 from django.db import DatabaseError, connection
 from redis.exceptions import RedisError
 
+from profiles.base.answers import Facts
 from webapp import overview, schema
 from workers import disk, jobs
 from workers.metrics.facts import queue_states
@@ -29,7 +30,7 @@ class Check:
     state: str
     says: str
     hint: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Facts = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -107,7 +108,8 @@ def workers() -> Check:
 def queues() -> Check:
     """Return what waits, and how long the oldest does."""
     states = queue_states()
-    facts = {"waiting": {each.name: each.waiting for each in states}, "oldest_s": {each.name: each.oldest_s for each in states}}
+    facts: Facts = {"waiting": {each.name: each.waiting for each in states},
+                    "oldest_s": {each.name: each.oldest_s for each in states}}
     says = " · ".join(f"{each.name} {each.waiting}, oldest {_duration(each.oldest_s or 0)}" for each in states if each.waiting)
     late = [each.name for each in states if (each.oldest_s or 0) > LATE_S]
     hint = f"start a worker: manage.py worker {late[0]}" if late else ""
@@ -125,7 +127,7 @@ def clocks() -> Check:
     skews = {"web": web_s, "database": web_s + database_s, "Valkey": 0.0}
     skews |= {str(worker.get("host")): worker["clock_skew_s"] for worker in jobs.workers() if "clock_skew_s" in worker}
     apart_s = max(skews.values()) - min(skews.values())
-    facts = {"skew_s": {name: round(value, 4) for name, value in skews.items()}, "apart_s": round(apart_s, 4)}
+    facts: Facts = {"skew_s": {name: round(value, 4) for name, value in skews.items()}, "apart_s": round(apart_s, 4)}
     if apart_s <= SKEW_WARN_S:
         return Check("Clocks", OK, f"{_duration(apart_s)} apart", facts=facts)
     middle_s = sorted(skews.values())[len(skews) // 2]

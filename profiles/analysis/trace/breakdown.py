@@ -16,7 +16,7 @@ the wall clock.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -153,10 +153,26 @@ def _of(count: int) -> str:
     return f" The {ROWS} of most time, of {count:,}." if count > ROWS else ""
 
 
-__all__ = ["STEP", "Breakdown", "DeviceTime", "Step", "breakdown"]
+__all__ = ["STEP", "Breakdown", "DeviceTime", "StepTime", "breakdown"]
 
 LONGEST = 10                     # gaps that are listed
 MAX_DEVICES = 64         # broken down one by one; a node has 8 or 16
+
+
+class NamedTime(TypedDict):
+    name: str
+    ns: int
+
+
+class Gap(TypedDict):
+    """A time in which a GPU had no work: what came next, for how long the host was late, and what the CPU did meanwhile."""
+
+    start_ns: int
+    end_ns: int
+    dur_ns: int
+    next: str | None
+    host_late_ns: int | None
+    cpu: list[NamedTime]
 
 
 @dataclass(frozen=True)
@@ -178,11 +194,11 @@ class DeviceTime:
     launches: int
     kernel_ns: int                       # summed durations: larger than busy where streams overlap
     idle_causes: dict[str, int] = field(default_factory=dict)      # ns: host_late, queued, unknown, before_and_after
-    longest_gaps: list[dict[str, Any]] = field(default_factory=list)
+    longest_gaps: list[Gap] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTime:
     """One ProfilerStep#N: what the GPUs did between its CPU start and end (any GPU busy counts as busy)."""
 
     name: str
@@ -200,7 +216,7 @@ class Breakdown:
     start_ns: int
     wall_ns: int
     devices: list[DeviceTime]
-    steps: list[Step]
+    steps: list[StepTime]
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -249,7 +265,7 @@ def _work(category: Array, start: Ints, end: Ints) -> _Work:
 
 
 def _device(index: int, name: str, category: Array, dur: Ints, work: _Work, start_ns: int,
-            end_ns: int, causes: dict[str, int], longest: list[dict[str, Any]]) -> DeviceTime:
+            end_ns: int, causes: dict[str, int], longest: list[Gap]) -> DeviceTime:
     busy, compute, kernels = work.busy.length_ns, work.compute.length_ns, work.kernels.length_ns
     span = int(work.busy.end_ns[-1] - work.busy.start_ns[0]) if work.busy.start_ns.size else 0
     launched = np.isin(category, [int(Category.COMPUTE), int(Category.COMMUNICATION)])
@@ -262,11 +278,11 @@ def _device(index: int, name: str, category: Array, dur: Ints, work: _Work, star
         kernel_ns=int(dur[launched].sum()), idle_causes=causes, longest_gaps=longest)
 
 
-def _steps(digest: Digest, work: _Work) -> list[Step]:
+def _steps(digest: Digest, work: _Work) -> list[StepTime]:
     steps = digest.steps()
     first, last = (np.array([step[i] for step in steps], np.int64) for i in (1, 2))
     busy, compute, kernels = (intervals.overlap_ns(part, first, last) for part in (work.busy, work.compute, work.kernels))
-    return [Step(name, start, end, int(busy[i]), int(end - start - busy[i]), int(compute[i]), int(kernels[i] - compute[i]),
+    return [StepTime(name, start, end, int(busy[i]), int(end - start - busy[i]), int(compute[i]), int(kernels[i] - compute[i]),
                  int(busy[i] - kernels[i])) for i, (name, start, end) in enumerate(steps)]
 
 
@@ -297,15 +313,15 @@ class _Longest:
 
     def __init__(self, digest: Digest) -> None:
         self._found = digest
-        self._asked: list[tuple[int, dict[str, Any], dict[int, int]]] = []      # thread, gap, ns by name
-        self.of_last: list[dict[str, Any]] = []
+        self._asked: list[tuple[int, Gap, dict[int, int]]] = []      # thread, gap, ns by name
+        self.of_last: list[Gap] = []
 
     def take(self, gaps: Intervals, length: Ints, after: Rows, inside: Bools,
              called: Bools, late: Ints) -> None:
         names, name = self._found.names, self._found.work["name"]
         self.of_last = []
         for i in stable_order(-length)[:LONGEST].tolist():
-            gap: dict[str, Any] = {
+            gap: Gap = {
                 "start_ns": int(gaps.start_ns[i]), "end_ns": int(gaps.end_ns[i]), "dur_ns": int(length[i]),
                 "next": names[name[after[i]]] if inside[i] else None,
                 "host_late_ns": int(late[i]) if called[i] else None, "cpu": []}

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from profiles.base.answers import Scalar
 from profiles.base.refused import Refused
 from tuner.bring.checks import selectors, services, sources
 from tuner.models import KernelCheck
@@ -131,8 +132,8 @@ class CountedSpaceJson(TypedDict):
     fields: dict[str, str]
     size: int | None
     valid: int | None
-    default: NotRequired[dict[str, Any]]
-    default_breaks: NotRequired[Any]
+    default: NotRequired[dict[str, Scalar]]
+    default_breaks: NotRequired[str]
     constraints: NotRequired[list[LeftOutJson]]
     adapter: str | None
 

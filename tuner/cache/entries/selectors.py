@@ -10,7 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from django.db.models import Count, Max, QuerySet
 
-from profiles.base.answers import Scalar, make_answer
+from profiles.base.answers import Facts, Scalar, make_answer
 from tuner.cache import buckets, rules
 from tuner.cache.buckets import BUCKETS, Buckets
 from tuner.cache.default_check import check_library, library_gain
@@ -337,6 +337,76 @@ def rule_table(considered: Sequence[Mapping[str, Any]], served: rules.Rule) -> l
             for rule, why in rules.WHY.items()]
 
 
+class GuardJson(TypedDict):
+    """Whether the winner is faster than the default, or than a library: the ratio of times with its bounds."""
+
+    verdict: str
+    ratio: float | None
+    low: float | None
+    high: float | None
+    how: str
+
+
+class HistoryJson(TypedDict, total=False):
+    """A finding of the key, or a change of its state; `kept`: it was written; `in_force_ms`: what stood took beside it."""
+
+    at: str
+    job: int | None
+    suite_job: int
+    config: dict[str, Scalar]
+    shape: dict[str, int]
+    median_ms: float | None
+    in_force_ms: float
+    kept: bool
+    origin: str
+    file: str
+    says: str
+    state: str
+    why: str
+
+
+class MeasuredAgainJson(TypedDict):
+    """The job that measured the entry again, of so many runs; `was`: the configuration that it replaced."""
+
+    job: int
+    runs: int
+    says: str
+    why: str
+    entry: int
+    was: dict[str, Scalar]
+
+
+class EvidenceJson(TypedDict, total=False):
+    """How an entry was found: by a tune job, a measurement again, a job's own autotuner, or a file, each with its own parts."""
+
+    shape: dict[str, int]
+    n: int
+    min_ms: float | None
+    p90_ms: float | None
+    facts: Facts
+    space: Facts
+    guard: GuardJson
+    library: GuardJson
+    trials: int
+    valid_size: int | None
+    strategy: str
+    policy: Facts
+    environment: Facts
+    ties: list[dict[str, Scalar]]
+    history: list[HistoryJson]
+    revalidation: MeasuredAgainJson
+    kernel: str
+    dtypes: list[str]
+    variant: str
+    failed: int
+    timings: list[tuple[dict[str, Scalar], float | None]]
+    how: str
+    host: str
+    file: str
+    format: str
+    notes: list[str]
+
+
 class ConfigJson(TypedDict):
     """An entry of the cache, its state as the quarantines make it; `evidence`: how it was measured."""
 
@@ -356,7 +426,7 @@ class ConfigJson(TypedDict):
     median_ms: float | None
     default_ms: float | None
     library_ms: float | None
-    evidence: dict[str, Any]
+    evidence: EvidenceJson
     recorded: str
     state: str
     state_why: str

@@ -13,7 +13,7 @@ from profiles.base.answers import make_answer, plain
 from tuner.gate.environments.observation_selectors import Cells, Environment, load_cells
 from tuner.gate.stats.attribution import Attribution, attribute_effects
 from tuner.gate.stats.effects import Effect, Observation
-from tuner.gate.stats.explanation import Explanation, FactChange, explain, fact_changes
+from tuner.gate.stats.explanation import EffectJson, Explanation, ExplanationJson, FactChange, explain, fact_changes
 from tuner.models import Suite
 
 MOST_COLUMNS = 8               # newest builds that the matrix shows
@@ -185,11 +185,6 @@ def _from_to(before: tuple[str, Environment], after: tuple[str, Environment]) ->
 
 # ---- as JSON ----
 
-EffectJson = TypedDict("EffectJson", {
-    "factor": str, "level": str, "reference": str, "ratio": float | None, "low": float | None, "high": float | None,
-    "p_value": float | None, "runs": int, "identifiable": bool, "why": str, "kernels": int, "with": list[str], "sure": bool})
-
-
 class BuildCellJson(TypedDict):
     build: str
     environment: Environment
@@ -212,16 +207,6 @@ class KernelEffectsJson(TypedDict):
     noise: float | None
     misfit: str
     effects: list[EffectJson]
-
-
-class ExplanationJson(TypedDict):
-    """Who made a kernel slower: the build, the environment, or what cannot be told; `measure`: cells that would tell."""
-
-    kind: str
-    says: str
-    parts: list[EffectJson]
-    total: EffectJson | None
-    measure: list[dict[str, str]]
 
 
 class KernelExplanationJson(ExplanationJson):

@@ -21,7 +21,7 @@ from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.history import page_selectors, selectors
 from tuner.gate.history.series_selectors import Series, Step, load_series
 from tuner.gate.regressions import services as regression_services
-from tuner.gate.stats.results import suite_json
+from tuner.gate.stats.results import SuiteVerdictJson, suite_json
 from tuner.models import Build, Regression
 from workers.list_api import PAGED, read_page, validated
 
@@ -74,7 +74,7 @@ class ComparedJson(TypedDict):
 
     on: str
     against: str | None
-    judged: dict[str, Any] | None
+    judged: SuiteVerdictJson | None
 
 
 class BuildGateJson(TypedDict):

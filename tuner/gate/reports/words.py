@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from profiles.base.answers import ErrorJson, Scalar
-from tuner.gate.stats.results import percent_text
+from tuner.gate.stats.explanation import ExplanationJson
+from tuner.gate.stats.metrics import JudgedMetricJson
+from tuner.gate.stats.results import KernelClocksJson, PlanJson, percent_text
 from tuner.gate.stats.rule import ORDER, finite_number
 from tuner.gate.stats.runs import shape_text
 
@@ -66,19 +68,6 @@ class OfferDocument(TypedDict, total=False):
     again: str
 
 
-class PlanDocument(TypedDict, total=False):
-    """Whether these runs can call a kernel SLOWER, and how many fresh runs would; null: no number would do."""
-
-    enough: bool
-    enough_p95: bool
-    smallest_p: float
-    needed_p: float
-    needed_candidate: int | None
-    needed_baseline: int | None
-    needed_each: int
-    says: str
-
-
 class PageDocument(TypedDict):
     page: str
 
@@ -90,6 +79,12 @@ class EvidenceDocument(PageDocument, total=False):
     baselines: str
     compare: str
     report: Mapping[str, str]
+
+
+class AttributedDocument(ExplanationJson):
+    """Whether the build or the environment made the kernel slower; `before`: where the baseline was measured."""
+
+    before: str
 
 
 class KernelDocument(TypedDict, total=False):
@@ -121,15 +116,15 @@ class KernelDocument(TypedDict, total=False):
     detectable: float | None             # smallest slowdown that these runs could have shown; 0.034 is 3.4 %
     false_alarms: float | None           # share of comparisons of identical code that end SLOWER
     more_runs: int | None
-    metrics: Sequence[Mapping[str, Any]]
-    clocks: Mapping[str, Any]
+    metrics: Sequence[JudgedMetricJson]
+    clocks: KernelClocksJson
     excluded: Sequence[str]
     ci_p95: Sequence[float] | None
     change: str | None                   # of the kernel's median: slower, faster, unchanged, unknown
     baseline: BasisDocument
     stays: StaysDocument | None
     confirmed: bool
-    environment: Mapping[str, Any] | None
+    environment: AttributedDocument | None       # what build and environment did since the baseline was measured elsewhere
     regression: int | None
     links: PageDocument
 
@@ -181,7 +176,7 @@ class GateDocument(TypedDict, total=False):
     asked: Mapping[str, str]
     asked_url: str
     alpha: float | None                  # stated risk of one false SLOWER in the whole suite
-    plan: PlanDocument
+    plan: PlanJson
     notes: Sequence[str]
     standing: Sequence[StandingDocument]
     green: str                           # of a build that is SLOWER: what makes it green

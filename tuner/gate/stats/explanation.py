@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypedDict
 
 import numpy as np
 
@@ -14,6 +15,21 @@ from tuner.gate.stats.effects import FACTORS, FLOOR, Effect, Levels, Model, Obse
 
 FACTS = ("registers", "spills", "smem_bytes")
 BUILD, ENVIRONMENT = "build", "environment"
+
+
+EffectJson = TypedDict("EffectJson", {
+    "factor": str, "level": str, "reference": str, "ratio": float | None, "low": float | None, "high": float | None,
+    "p_value": float | None, "runs": int, "identifiable": bool, "why": str, "kernels": int, "with": list[str], "sure": bool})
+
+
+class ExplanationJson(TypedDict):
+    """Who made a kernel slower: the build, the environment, or what cannot be told; `measure`: cells that would tell."""
+
+    kind: str
+    says: str
+    parts: list[EffectJson]
+    total: EffectJson | None
+    measure: list[dict[str, str]]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +146,17 @@ def check_limits(limits: Mapping[str, Any]) -> dict[str, str]:
             elif name.endswith("crease") and float(value) < 0:
                 problems[where] = "expected a fraction of zero or more: 0.1 is 10 %"
     return problems
+
+
+class JudgedMetricJson(TypedDict):
+    """A metric of a kernel judged beside its time: medians over the runs of both sides, null where not known."""
+
+    metric: str
+    baseline: float | None
+    candidate: float | None
+    ratio: float | None
+    verdict: str
+    reason: str
 
 
 def judge_metrics(baseline: Sequence[Run], candidate: Sequence[Run], limits: Mapping[str, Any], rule: Rule,

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.gate.stats.distributions import ROUNDING, Bounds, ratio_bounds
+from tuner.gate.stats.metrics import JudgedMetricJson
 from tuner.gate.stats.noise import resampled_ratios, residuals
 from tuner.gate.stats.rule import Verdict
 from tuner.gate.stats.sides import TimerSteps
@@ -71,7 +72,81 @@ class SuiteVerdict:
     plan: Mapping[str, Any] = field(default_factory=dict)       # are the runs enough for so many kernels, and how many would be
 
 
-def suite_json(suite: SuiteVerdict) -> dict[str, Any]:
+Config = dict[str, int | float | str | bool | None]
+
+
+class KernelClocksJson(TypedDict, total=False):
+    """SM clocks of both sides and what they say of the times; empty where they were not sampled in each run."""
+
+    baseline_mhz: float
+    candidate_mhz: float
+    ratio: float
+    cycles_ratio: float
+    says: str
+
+
+class KernelVerdictJson(TypedDict):
+    """One kernel of a suite, judged. Ratios are candidate / baseline (1.08: 8 % slower), times µs, shares 0 to 1; null: unknown."""
+
+    op: str
+    shape: Config
+    config: Config | None
+    key: str
+    name: str
+    verdict: str
+    reason: str
+    ratio_p50: float | None
+    ci: list[float] | None              # [low, high] of ratio_p50
+    p_value: float | None
+    ratio_p95: float | None
+    ci_p95: list[float] | None
+    p_value_p95: float | None
+    ratio_mean: float | None
+    ci_mean: list[float] | None
+    verdict_mean: str | None
+    confidence: float | None
+    believed: bool
+    speeds: str
+    verdict_p50: str | None
+    verdict_p95: str | None
+    change: str
+    baseline_us: float | None
+    candidate_us: float | None
+    baseline_runs: int
+    candidate_runs: int
+    detectable: float | None
+    false_alarms: float | None
+    more_runs: int | None
+    metrics: list[JudgedMetricJson]
+    clocks: KernelClocksJson
+    excluded: list[str]
+    baseline_config: Config | None
+
+
+class PlanJson(TypedDict, total=False):
+    """Whether these runs can call a kernel SLOWER, and how many fresh runs would; null: no number would do."""
+
+    enough: bool
+    enough_p95: bool
+    smallest_p: float
+    needed_p: float
+    needed_candidate: int | None
+    needed_baseline: int | None
+    needed_each: int
+    says: str
+
+
+class SuiteVerdictJson(TypedDict):
+    """All kernels of a suite, worst first; `alpha`: the stated risk of a false SLOWER."""
+
+    verdict: str
+    reason: str
+    alpha: float
+    plan: PlanJson
+    kernels: list[KernelVerdictJson]
+
+
+def suite_json(suite: SuiteVerdict) -> SuiteVerdictJson:
     """Return a suite's verdict as JSON.
 
     Ratios are candidate / baseline (1.08: 8 % slower), times µs, shares 0 to 1; null is unknown.
@@ -80,7 +155,7 @@ def suite_json(suite: SuiteVerdict) -> dict[str, Any]:
             "kernels": [kernel_json(kernel) for kernel in suite.kernels]}
 
 
-def kernel_json(kernel: KernelVerdict) -> dict[str, Any]:
+def kernel_json(kernel: KernelVerdict) -> KernelVerdictJson:
     p50, p95, mean = kernel.p50, kernel.p95, kernel.mean
     found = {
         "op": kernel.op, "shape": kernel.shape, "config": kernel.config, "key": kernel.key, "name": kernel.name,
@@ -96,7 +171,7 @@ def kernel_json(kernel: KernelVerdict) -> dict[str, Any]:
         "metrics": [dict(row) for row in kernel.metrics], "clocks": dict(kernel.clocks), "excluded": list(kernel.excluded),
         "baseline_config": kernel.baseline_config,
     }
-    return {name: json_plain(value) for name, value in found.items()}
+    return cast(KernelVerdictJson, {name: json_plain(value) for name, value in found.items()})
 
 
 def interval_json(interval: Interval | None) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from tuner.gate.builds.selectors import ENVIRONMENT
 from tuner.gate.stats.plan import Plan
 from tuner.gate.suite_pages import calibration_selectors, page_selectors
 from tuner.gate.suites import job_services, records, selectors, suite_services
-from tuner.gate.suites.definition import definition_document, read_definition
+from tuner.gate.suites.definition import DefinitionJson, definition_document, read_definition
 from tuner.gate.suites.formats import definition_toml, read_toml
 from tuner.gate.verdicts import services as gate_services
 from tuner.models import Suite, SuiteJob
@@ -132,7 +132,7 @@ class WholeSuiteJson(selectors.SuiteJson):
     environments: list[dict[str, str]]
     environment: dict[str, str] | None
     plan: Plan
-    definition: dict[str, Any]
+    definition: DefinitionJson
     kernels: list[page_selectors.KernelLineJson]
     jobs: list[selectors.SuiteJobJson]
 

@@ -17,6 +17,7 @@ from profiles.base.answers import ErrorJson, make_answer
 from profiles.base.refused import Refused
 from profiles.capture import selectors as capture_selectors
 from profiles.capture.suite_selectors import (
+    CountedJson,
     CounterComparison,
     ReportedKernel,
     compare_counters,
@@ -217,7 +218,7 @@ class SuiteCountersJson(TypedDict):
     kernel: str
     baseline: str
     build: str
-    numbers: list[dict[str, Any]]
+    numbers: list[CountedJson]
     why: Why | None
     advice: list[CauseJson]
     captures: list[KernelCaptureJson]

@@ -19,8 +19,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NotRequired, Required, TypedDict, cast
 
+from profiles.base.answers import Scalar
 from profiles.base.refused import Refused
 from tuner.gate.stats.metrics import LIMITS, check_limits
 from tuner.gate.stats.rule import RANGES, Rule, finite_number
@@ -338,7 +339,40 @@ def read_definition(document: Any, lines: Mapping[str, int] | None = None) -> De
     return Reader(lines).definition(document)
 
 
-def definition_document(definition: Definition) -> dict[str, Any]:
+class DefinedKernelJson(TypedDict):
+    """A kernel of a suite's file; `config`: "default", "cache", or its parameters."""
+
+    op: str
+    shape: dict[str, int]
+    dtype: str
+    config: str | dict[str, Scalar]
+    tag: NotRequired[str]
+    rule: NotRequired[dict[str, float]]
+    metrics: NotRequired[dict[str, dict[str, Scalar]]]
+    enabled: NotRequired[bool]
+
+
+class DefinitionJson(TypedDict, total=False):
+    """What a suite's file says (docs/suites.md); what is not said is as usual."""
+
+    name: Required[str]
+    title: str
+    kind: Required[str]
+    device: Required[str]
+    target: str
+    build_path: str
+    runs: Required[int]
+    baseline_runs: Required[int]
+    every_hours: float | None
+    capture_slower: bool
+    enabled: bool
+    rule: dict[str, float]
+    metrics: dict[str, dict[str, Scalar]]
+    policy: dict[str, Scalar]
+    kernel: list[DefinedKernelJson]
+
+
+def definition_document(definition: Definition) -> DefinitionJson:
     """Return what `read_definition` takes: only what is said, in the order in which people write it."""
     plain = Definition(definition.name)
     found: dict[str, Any] = {"name": definition.name}
@@ -348,7 +382,7 @@ def definition_document(definition: Definition) -> dict[str, Any]:
             found[name] = dict(value) if isinstance(value, Mapping) else value
     if definition.kernels:
         found["kernel"] = [_kernel_document(kernel) for kernel in definition.kernels]
-    return found
+    return cast(DefinitionJson, found)
 
 
 def _kernel_document(kernel: KernelDefinition) -> dict[str, Any]:

@@ -89,9 +89,10 @@ class Command(BaseCommand):
             raise CommandError(f"{error} ({error.hint})", returncode=ERROR_EXIT_CODE) from None
         except GateError as error:
             raise CommandError(str(error), returncode=ERROR_EXIT_CODE) from None
-        document = suite_json(judge(baseline, candidate, rule, metrics=limits, allow_gone=options["allow_gone"],
-                                    one_after_other=not options["in_turn"]))
-        document |= {"rule": dataclasses.asdict(rule), "baseline": str(options["baseline"]), "candidate": str(options["candidate"])}
+        judged = suite_json(judge(baseline, candidate, rule, metrics=limits, allow_gone=options["allow_gone"],
+                                  one_after_other=not options["in_turn"]))
+        document: Any = {**judged, "rule": dataclasses.asdict(rule), "baseline": str(options["baseline"]),
+                         "candidate": str(options["candidate"])}
         try:
             gate_options.write_reports(document, options)
         except (GateError, OSError) as error:
