@@ -104,6 +104,12 @@ class Pages(LimitOffsetPagination):
             answer["Link"] = f'<{address}>; rel="next"'
         return answer
 
+    def get_paginated_response_schema(self, schema: Any) -> dict[str, Any]:
+        said: dict[str, Any] = super().get_paginated_response_schema(schema)
+        said["properties"]["next_offset"] = {"type": ["integer", "null"]}
+        said["required"].append("next_offset")
+        return said
+
 
 def validated(serializer: type[Serializer[Any]], data: Any, **more: Any) -> dict[str, Any]:
     """Return the fields that a body or an address names, checked. ValidationError names each wrong one."""

@@ -21,6 +21,7 @@ FORMAT = OpenApiParameter("format", str, enum=list(KINDS), description="The whol
 MAX_BYTES = 16 << 20
 MAX_COLUMNS, MAX_ROWS = 500, 500_000
 FILE = {(200, content_type.split(";")[0]): OpenApiTypes.BINARY for content_type in KINDS.values()}
+JSON = (200, "application/json")            # of an answer that may also be a file: its type is said after FILE's, which has it too
 
 
 def asked_format(request: Request, also: bool = False) -> str:

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 from profiles.base.answers import Paged
 from profiles.base.refused import Refused
-from profiles.exports.api import FILE, FORMAT, asked_format
+from profiles.exports.api import FILE, FORMAT, JSON, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.families import home_selectors, json_selectors, launch_selectors, page_selectors, selectors, services
 from profiles.models import FamilyEdit, KernelFamily, KernelShape
@@ -33,7 +33,7 @@ class KernelFamiliesJson(json_selectors.RankingJson):
 
 
 class FamilyListApi(APIView):
-    @extend_schema(operation_id="kernels_list", responses={200: KernelFamiliesJson, **FILE},
+    @extend_schema(operation_id="kernels_list", responses={**FILE, JSON: KernelFamiliesJson},
                    parameters=[*_FILTERS, *PAGED, FORMAT])
     def get(self, request: Request) -> Response | HttpResponse:
         """Families of all profiles, most to win back first: time, what counters say of it, where to go.

@@ -48,6 +48,7 @@ OF_KERNEL = OpenApiParameter("kernel", int, description="only this one, by its i
 class ProfileListApi(APIView):
     write_permission = "profiles.add_profile"
     parser_classes = [MultiPartParser, FormParser, JSONParser]
+    pagination_class = Pages
 
     @extend_schema(
         operation_id="profiles_list", responses=ProfileSerializer(many=True),
@@ -62,7 +63,7 @@ class ProfileListApi(APIView):
             rows = ProfileSerializer(profiles, many=True, context={"request": request}).data
             columns = [name for name in ProfileSerializer.Meta.fields if name not in ("progress", "links", "error", "notes")]
             return rows_response(kind, "profiles", columns, rows)
-        pages = Pages()
+        pages = self.pagination_class()
         page = pages.paginate_queryset(profiles, request, view=self)
         return pages.get_paginated_response(ProfileSerializer(page, many=True, context={"request": request}).data)
 

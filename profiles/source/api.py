@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from profiles.analysis.kernel.instructions import Measure
 from profiles.analysis.kernel.sampling import Window
 from profiles.base.answers import Scalar
-from profiles.exports.api import FILE, FORMAT, asked_format
+from profiles.exports.api import FILE, FORMAT, JSON, asked_format
 from profiles.exports.files import rows_response
 from profiles.models import Profile
 from profiles.source import program_selectors, sampling_selectors, selectors
@@ -118,7 +118,7 @@ class SamplingJson(TypedDict):
 
 
 class SourceApi(APIView):
-    @extend_schema(operation_id="profile_source", responses={200: SourceJson | SourceTableJson, **FILE}, parameters=[
+    @extend_schema(operation_id="profile_source", responses={**FILE, JSON: SourceJson | SourceTableJson}, parameters=[
         OpenApiParameter("table", str, enum=list(TABLES), description="this table as a file, with `format`"), FORMAT])
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Instructions of one launch with their counters, the source lines they belong to, NVIDIA's marks, and the check of
@@ -162,7 +162,7 @@ def _inside(pk: int, launch: int) -> selectors.Launch:
 
 
 class SamplingApi(APIView):
-    @extend_schema(operation_id="profile_sampling", responses={200: SamplingJson, **FILE}, parameters=[FORMAT])
+    @extend_schema(operation_id="profile_sampling", responses={**FILE, JSON: SamplingJson}, parameters=[FORMAT])
     def get(self, request: Request, pk: int, launch: int) -> Response | HttpResponse:
         """Series of periodic samples inside one launch; as a file one row per sample."""
         profile = get_object_or_404(Profile, pk=pk, kind=Profile.Kind.COUNTERS)
