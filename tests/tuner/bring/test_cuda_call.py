@@ -30,6 +30,7 @@ compiles = pytest.mark.skipif(shutil.which("g++") is None or importlib.util.find
     ("k<<<grid, 256>>>(x, n);", "(::ridgepoint::at(grid, 256), k(x, n));"),
     ("a::k<T, (N > 2)><<<dim3(a, b), {32, 4}, 0, s>>>(f(x), n);",
      "(::ridgepoint::at(dim3(a, b), {32, 4}, 0, s), a::k<T, (N > 2)>(f(x), n));"),
+    ("k << <dim3(n), 256 >> > (x, n);", "(::ridgepoint::at(dim3(n), 256 ), k  (x, n));"),
     ("kernels[at]<<<1, 2>>>();", "(::ridgepoint::at(1, 2), kernels[at]());"),
     ("#define LAUNCH(n) k<n><<<grid, n>>>(x)\n", "#define LAUNCH(n) (::ridgepoint::at(grid, n), k<n>(x))\n"),
     ("std::cout << a << b; // k<<<1, 2>>>(x)\n", "std::cout << a << b; // k<<<1, 2>>>(x)\n"),

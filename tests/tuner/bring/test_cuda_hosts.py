@@ -22,7 +22,7 @@ from tuner.bring.cuda.libraries import stand_ins
 from tuner.bring.cuda.source import read_cuda
 from tuner.bring.cuda.structs import fields_of, fields_written
 from tuner.bring.cuda.ties import Tie, find_ties, followed
-from tuner.bring.cuda.understand import RecordedCuda, _fit_by_cases, _names
+from tuner.bring.cuda.understand import MOST, RecordedCuda, _fit_by_cases, _fit_elements, _rests_on
 from tuner.bring.own.client import sources_of
 from tuner.bring.own.picked import read_one
 from tuner.tuning.cuda import nvrtc
@@ -99,7 +99,41 @@ __global__ void k(const P p) {
   out[threadIdx.x] = p.in[threadIdx.x];
 }
 """
-    assert fields_written(text, "k", "p") - {"n"} == {"out_ptr"}         # a number is no address, whatever it is added to
+    told = fields_written(text, "k", "p")
+    assert told["out_ptr"] and not told["in"]
+    rows = "struct Rows { float *at; }; __global__ void k(Rows to, const Rows of) { to[blockIdx.x][threadIdx.x] = of[0][1]; }\n"
+    assert fields_written(rows, "k", "to") == {"": True} and fields_written(rows, "k", "of") == {"": False}
+
+
+@compiles
+@pytest.mark.process
+@pytest.mark.torch
+def test_a_class_of_the_file_is_given_as_what_its_constructor_takes(tmp_path: Path) -> None:
+    text = """enum Device { CPU, GPU };
+class Held {
+ public:
+  explicit Held(int n, Device device = CPU) : n(n) { if (device == GPU) cudaMalloc(&at, n * sizeof(float)); }
+  Held(float *at, int rows, int columns) : n(rows * columns), at(at) {}
+  float *data() const { return at; }
+  int size() const { return n; }
+ private:
+  int n; float *at = nullptr;
+};
+struct Ops { static void relu(const Held &x, Held *y); void other(Held *x); };
+__global__ void relu_k(const float *x, float *y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] > 0 ? x[i] : 0;
+}
+void twice(float *x, int n) { relu_k<<<(n + 255) / 256, 256>>>(x, x, n); }
+void Ops::relu(const Held &x, Held *y) { relu_k << <(x.size() + 127) / 128, 128 >> >(x.data(), y->data(), x.size()); }
+void Ops::other(Held *x) { twice(x->data(), x->size()); }
+"""
+    found, adapter = recorded(tmp_path, text, "relu([64 * 1000, 1], [randn(64, 1000), 64, 1000])")
+    assert found.default == {"block_size_x": 128}               # of the host that is called, whatever another one gives
+    assert [one["shape"] for one in found.arguments[:2]] == [[64000], [64, 1000]]
+    assert found.recorded["grid_formula"] == 'triton.cdiv(meta["n"], meta["block_size_x"])' and "out=\"y\"" in adapter
+    with pytest.raises(Refused, match="other is a member of Ops and needs an object"):
+        host_part(text, tmp_path, "mine.cu", "other")
 
 
 @pytest.mark.parametrize(("body", "changed"), [
@@ -271,6 +305,16 @@ def test_a_grid_by_cases() -> None:
     assert _fit_by_cases(each, SimpleNamespace(text="k<<<grid, 256>>>(n);"), points, 0) is None       # type: ignore[arg-type]
 
 
+def test_a_grid_over_the_elements_of_a_tensor() -> None:
+    launches = [({"B": b, "C": c, "H": h, "W": w}, b * c * h * w, by) for b, c, h, w, by in (
+        (4, 8, 56, 48, 256), (2, 8, 56, 48, 256), (4, 9, 56, 48, 256), (4, 8, 7, 48, 256), (4, 8, 56, 5, 256), (4, 8, 56, 48, 64))]
+    points = [Again({"arguments": {"y": {"kind": "tensor", "shape": [count]}}}) for _, count, _ in launches]
+    seen = [({**sizes, "threads": by}, -(-count // by)) for sizes, count, by in launches]
+    each = RecordedCuda(0, points[0].launch)
+    assert _fit_elements(each, points, seen, list("BCHW"), ["threads"]) == (
+        'triton.cdiv((meta["B"] * meta["C"] * meta["H"] * meta["W"]), meta["threads"])')
+
+
 def test_threads_by_the_power_of_two_below_a_size() -> None:
     seen = [({"n": size}, 1 << size.bit_length() - 1) for size in (256, 170, 384, 128)]
     formula = 'triton.next_power_of_2(meta["n"] // 2 + 1)'
@@ -287,11 +331,14 @@ def test_a_header_of_the_repository_in_angle_brackets(tmp_path: Path, name: str,
     assert ("int own;" in with_own_headers(f"#include <{name}>\n", tmp_path, "mine.cu")) == is_own
 
 
-@pytest.mark.parametrize(("body", "names"), [("const int block_size = 1024;", True), ("x[threadIdx.x + 1023] = 0;", False)])
-def test_a_kernel_that_names_its_threads_keeps_them(tmp_path: Path, body: str, names: bool) -> None:
+@pytest.mark.parametrize(("body", "rests"), [
+    ("const int block_size = 1024;", "1024"), ("x[threadIdx.x + 1023] = 0;", ""), ("__shared__ float held[1024];", MOST),
+    ("using Reduce = cub::BlockReduce<float, 1024>;", MOST), ("__shared__ float held[1024]; int at = n / 1024;", "1024")])
+def test_a_kernel_that_names_its_threads_keeps_them(tmp_path: Path, body: str, rests: str) -> None:
+    """Or at most so many, where it has room for them and asks how many there are."""
     path = tmp_path / "mine.cu"
     path.write_text(f"__global__ void k(float *x) {{ {body} x[blockIdx.x * blockDim.x + threadIdx.x] = 1; }}\n")
-    assert _names(read_cuda(path)[0], 1024) == names
+    assert _rests_on(read_cuda(path)[0], 1024) == rests
 
 
 def test_a_header_that_is_missing_names_its_package() -> None:
@@ -312,3 +359,20 @@ def test_compiled_headers_are_of_one_version(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "version.py").write_text("2")                   # another PyTorch: the ones before make room
     assert headers.kept_headers(command, tmp_path) == [] and headers.make_headers(root, command, tmp_path)
     assert len([each for each in root.iterdir() if each.is_dir()]) == 1
+
+
+@compiles
+@pytest.mark.torch
+def test_names_of_an_earlier_cub_and_of_a_later_standard_compile(tmp_path: Path) -> None:
+    text = """#include <cub/block/block_reduce.cuh>
+#include <cub/device/device_radix_sort.cuh>
+__device__ float add(auto a, auto b) { return a + b; }
+__device__ float sums(float x) { return add(x, 1); }
+__global__ void sums(float *out, const float *in) {
+  using Reduce = cub::BlockReduce<float, 128>;
+  __shared__ typename Reduce::TempStorage held;
+  float sum = Reduce(held).Reduce(sums(in[threadIdx.x]), cub::Sum());
+  if (threadIdx.x == 0) *out = sum;
+}
+"""
+    assert nvrtc.compile_function(text, "sums", {}, "sm_90a", folder=tmp_path).n_regs

@@ -28,11 +28,13 @@ def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any])
     for one in source.function.arguments:
         given = each.launch["arguments"].get(one.name, {})
         held = held_names(given)
-        fields = fields_written(source.text, source.function.name, one.name) if held and not one.written else set()
+        fields = fields_written(source.text, source.function.name, one.name) if held and not one.written else {}
         for name in held or [one.name]:                         # of a struct the tensors whose addresses it holds
             storage = each.launch["arguments"].get(name, {}).get("storage")
-            is_written = one.written or name.removeprefix(f"{one.name}_") in fields
-            is_written |= (one.unsure or name != one.name) and storage in results
+            field = name.removeprefix(f"{one.name}_")
+            told = fields.get(field, fields.get("") if len(held) == 1 else None)
+            is_written = one.written or told is True
+            is_written |= (one.unsure or (name != one.name and told is None)) and storage in results
             arguments.append(SimpleNamespace(name=name, written=is_written, loaded=one.read, kind=one.kind))
     return SimpleNamespace(name=source.function.name, arguments=tuple(arguments), tiles=(), dots=False, loops=source.function.loops,
                            line=source.line, steps=None)

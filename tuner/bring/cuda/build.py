@@ -83,7 +83,7 @@ def _flags(uses_torch: bool) -> list[str]:
         include = _torch_folder() / "include"
         folders += [include, include / "torch" / "csrc" / "api" / "include"]
     return ["-std=gnu++20" if uses_torch else "-std=gnu++17", "-O0", "-fPIC", "-w", "-fpermissive",
-            "-fmax-errors=12", "-D__restrict__=", "-D__restrict=", "-DWITH_CUDA=1",
+            "-fmax-errors=12", "-D__restrict__=", "-D__restrict=", "-D__declspec(x)=", "-DWITH_CUDA=1",
             *(f"-I{each}" for each in folders)]
 
 

@@ -133,23 +133,23 @@ def with_launches(text: str) -> str:
     closing = partners(words)
     back = {end: begin for begin, end in closing.items()}
     for at in range(1, len(words) - 6):
-        if words[at:at + 3] != ["<", "<", "<"] or places[at + 2] != places[at] + 2:
+        if words[at:at + 3] != ["<", "<", "<"]:             # also as `<< <…>> >`: three of them stand side by side nowhere else
             continue
         end, depth = at + 3, 0
         while end + 3 < len(words):
             depth += (words[end] in "([{") - (words[end] in ")]}")
-            if depth < 0 or words[end] == ";" or (depth == 0 and words[end:end + 3] == [">", ">", ">"]
-                                                  and places[end + 2] == places[end] + 2):
+            if depth < 0 or words[end] == ";" or (depth == 0 and words[end:end + 4] == [">", ">", ">", "("]):
                 break
             end += 1
-        if words[end] != ">" or words[end + 3] != "(" or end + 3 not in closing:
+        if words[end] != ">" or end + 3 not in closing:
             continue
         begin = _callee(words, at - 1, back)
+        first, last = tokens.end_of(at + 2), places[end]
         edits += [(places[begin], places[begin], f"(::{RECORDED}::at("),
-                  (places[begin], places[at] + 3, f"{text[places[at] + 3:places[end]]}), {text[places[begin]:places[at]]}"),
-                  (places[end], places[end] + 3, ""),
+                  (places[begin], first, f"{text[first:last]}), {text[places[begin]:places[at]]}"),
+                  (last, tokens.end_of(end + 2), ""),
                   (tokens.end_of(closing[end + 3]), tokens.end_of(closing[end + 3]), ")")]
-        edits.append((places[at] + 3, places[end], ""))
+        edits.append((first, last, ""))
     return _edited(text, edits)
 
 

@@ -274,7 +274,7 @@ def _added(source: Source, wanted: Sequence[Item], name: str, numbers: Mapping[s
         if item.template >= 0:
             given = [f"<{each}>" for each in instances_of(source, item, numbers)]
         for each in given:
-            function = f"&{item.names[0]}{each}"
+            function = f"&{_class_of(source, item)}{item.names[0]}{each}"
             declared = [one for one in source.of_name[item.names[0]] if one.kind == "function" and one.names[0] == item.names[0]]
             if len(declared) > 1 and not each:
                 types = ", ".join(one.type for one in parameters_of(source, item))
@@ -285,6 +285,22 @@ def _added(source: Source, wanted: Sequence[Item], name: str, numbers: Mapping[s
             yield f"namespace {item.scope} {{ {line} }}" if item.scope else line
 
 
+def _class_of(source: Source, item: Item) -> str:
+    """Return the class before a function's name, "Knn::"; "" for none. Raises Refused for a member that needs an object."""
+    first = item.head
+    while first - 2 >= item.first and source.words[first - 1] == "::" and is_word(source.words[first - 2]):
+        first -= 2
+    named, name = source.words[first:item.head], item.names[0]
+    for kind in source.of_name.get(named[-2] if named else "", ()):
+        words = source.words[kind.first:kind.last + 1] if kind.kind == "type" else []
+        places = [at for at in range(1, len(words) - 1) if words[at] == name and words[at + 1] == "("]
+        begins = [max((before for before in range(at) if words[before] in (";", "{", "}", ":")), default=0) for at in places]
+        if places and not any("static" in words[begin:at] for begin, at in zip(begins, places, strict=True)):
+            raise Refused(f"{name} is a member of {named[-2]} and needs an object: name a function that makes one")
+    return "".join(named)
+
+
 def _result(source: Source, item: Item) -> str:
-    words = [word for word in source.words[item.first:item.head] if word not in _NO_TYPES]
+    end = item.head - 2 * _class_of(source, item).count("::")
+    words = [word for word in source.words[item.first:end] if word not in _NO_TYPES]
     return join([word for word in words if not word.startswith('"')])

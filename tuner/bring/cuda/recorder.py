@@ -38,6 +38,7 @@ class CudaLaunch:
     given: dict[str, dict[str, Any]]
     template: dict[str, str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)       # as Triton's launches have them; of threads see `block`
+    autotune: None = None                                       # as well
     kernel: Any = field(default_factory=lambda: SimpleNamespace(params=()))
 
     def describe(self) -> dict[str, Any]:

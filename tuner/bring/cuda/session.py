@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import os
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -77,8 +78,8 @@ class Library:
 
     def _value(self, value: Any, pretty: str) -> Any:
         """Return what the library is given: a tensor by its address, or by that of its implementation."""
-        if isinstance(value, list | tuple):
-            return [self._value(each, pretty) for each in value]
+        if isinstance(value, list | tuple):                     # of one kind, else what a constructor takes
+            return [self._value(each, pretty) if _LISTS.search(pretty) else self._field(each) for each in value]
         if isinstance(value, dict):
             return {name: self._field(each) for name, each in value.items()}
         if isinstance(value, torch.dtype):
@@ -95,7 +96,6 @@ class Library:
             value = self.made(value, wanted)
         return self.recorder.address_of(value)
 
-
     def _field(self, value: Any) -> Any:
         """Return what a field of a struct is given: of a tensor both, as its type there is not told."""
         if isinstance(value, torch.Tensor):
@@ -103,6 +103,7 @@ class Library:
         return list(map(self._field, value)) if isinstance(value, list | tuple) else self._value(value, "")
 
 
+_LISTS = re.compile(r"vector|ArrayRef|List|\barray<")
 # of c10/core/ScalarType.h
 _SCALAR_TYPES = {"uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4, "float16": 5, "float32": 6, "float64": 7, "bool": 11,
                  "bfloat16": 15, "float8_e5m2": 23, "float8_e4m3fn": 24}

@@ -38,23 +38,30 @@ def _lifted(launch: Mapping[str, Any]) -> dict[str, Any]:
     return {**launch, "arguments": arguments}
 
 
-def fields_written(text: str, kernel: str, argument: str) -> set[str]:
-    """Return the fields of a struct that a kernel writes to, through whatever names: they are read as arguments of their own."""
+def fields_written(text: str, kernel: str, argument: str) -> dict[str, bool]:
+    """Return whether a kernel writes to each field of a struct, through whatever names: they are read as arguments of their own.
+
+    "" stands for the struct itself, where it is indexed as an address is (`x[n][c] = 1`); what the text does not tell is left out.
+    """
     source = Source(text)
     item = next((each for each in source.of_name.get(kernel, ()) if each.kind == "kernel" and each.body >= 0), None)
     if item is None or item.closing < 0:
-        return set()
+        return {}
     out, own = list(text), f"{argument}__"
     fields = [name for _, name in fields_used(source, item, [argument])]
     for at in range(item.body, item.last - 2):
-        if source.words[at] == argument and source.words[at + 1] == "." and source.words[at + 2] in fields:
-            begin, end = source.tokens.places[at], source.tokens.end_of(at + 2)
-            out[begin:end] = [f"{own}{source.words[at + 2]}", *[""] * (end - begin - 1)]
+        if source.words[at] != argument or source.words[at - 1] in (".", "->"):
+            continue
+        is_field = source.words[at + 1] == "." and source.words[at + 2] in fields
+        if is_field or source.words[at + 1] == "[":
+            begin, end = source.tokens.places[at], source.tokens.end_of(at + 2 * is_field)
+            out[begin:end] = [f"{own}{source.words[at + 2] if is_field else ''}", *[""] * (end - begin - 1)]
+            fields += [""] if not is_field and "" not in fields else []
     place = source.tokens.places[item.closing]
     out[place] = "".join(f", float *{own}{name}" for name in fields) + ")"
     again = next((each for each in read_text("".join(out)).functions if each.name == kernel), None)
     arguments = again.arguments if again else ()
-    return {each.name.removeprefix(own) for each in arguments if each.written and each.name.startswith(own)}
+    return {each.name.removeprefix(own): each.written for each in arguments if each.name.startswith(own) and not each.unsure}
 
 
 def fields_of(tree: ast.expr) -> list[str]:

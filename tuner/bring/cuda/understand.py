@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
-from math import isqrt, prod
+from math import gcd, isqrt, prod
 from typing import Any
 
 from profiles.base.refused import Refused
@@ -24,7 +24,9 @@ from tuner.tuning.cuda.source import Source
 from tuner.tuning.team.expressions import FUNCTIONS
 
 SMEM = "smem"
+MOST, _ELEMENTS = "most", "number_of_elements"
 _MOST_KNOWN, _LARGE, _FEW = 24, 1024, 64
+_OF_A_BLOCK = re.compile(r"Block[A-Z]\w+$")
 _COMPARED = re.compile(r"(?:<=?|>=?|==)\s*(\d{1,9})\b(?!\s*>)")
 
 
@@ -71,9 +73,11 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
             continue
         if moved.get(name) and _is_tied(name, moved[name], points[0], each.params):
             continue
-        if name in BLOCK and moved.get(name) and _names(source, value):
-            each.untuned.append(f"{name}={value} is not tuned: the kernel itself rests on {value}")
-            continue
+        if name in BLOCK and moved.get(name) and (rests := _rests_on(source, value)):
+            if rests != MOST:
+                each.untuned.append(f"{name}={value} is not tuned: the kernel itself rests on {value}")
+                continue
+            values = tuple(one for one in values if one <= value)
         if moved.get(name) and (values := tuple(one for one in values if type(one) is type(value))):
             each.params[name], each.default[name] = tuple(sorted({*values, value})), value
         else:
@@ -93,13 +97,26 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
     return each
 
 
-def _names(source: CudaSource, threads: int) -> bool:
-    """Return whether a kernel's own text names its number of threads: `const int block_size = 1024`."""
+def _rests_on(source: CudaSource, threads: int) -> str:
+    """Return how a kernel's own text rests on its number of threads: `MOST` where it has room for so many and asks blockDim.
+
+    Room is `__shared__ float held[1024]` and `cub::BlockReduce<float, 1024>`: with fewer threads the kernel may do as well, and
+    what a configuration computes is compared. "" for no such number, else what it rests on: `const int block_size = 1024`.
+    """
     if threads < _FEW:
-        return False
-    read = Source(source.text)
-    return any(word.rstrip("uUlL") == str(threads) for item in read.of_name.get(source.function.name, ()) if item.kind == "kernel"
-               for word in read.body_of(item))
+        return ""
+    read, found, asks = Source(source.text), set[str](), False
+    for item in read.of_name.get(source.function.name, ()):
+        words = read.body_of(item) if item.kind == "kernel" else ()
+        asks |= "blockDim" in words
+        for at, word in enumerate(words):
+            if word.rstrip("uUlL") == str(threads):
+                before, after = words[at - 1], words[at + 1] if at + 1 < len(words) else ""
+                begin = max((place for place in range(at) if words[place] in (";", "{", "}")), default=0)
+                is_shared = before == "[" and after == "]" and "__shared__" in words[begin:at]
+                of_block = before == "," and after in (">", ",") and any(_OF_A_BLOCK.match(one) for one in words[begin:at])
+                found.add(MOST if is_shared or of_block else word)
+    return "" if not found else MOST if found == {MOST} and asks else str(threads)
 
 
 def _overflows(launch: Mapping[str, Any], one: Again) -> bool:
@@ -125,6 +142,10 @@ def _fit_left(each: RecordedCuda, points: Sequence[Again]) -> None:
     for path in [path for path, formula in each.formulas.items() if formula is None and path in numbers]:
         seen: list[Point] = [(one.env(each.dims), number) for one, number in zip(calls, numbers[path], strict=True)]
         formula = fit_simple(seen, list(each.dims), [], [])
+        times = gcd(*numbers[path])
+        if formula is None and times > 1:                                   # bytes of what is counted
+            of_each = fit_simple([(env, number // times) for env, number in seen], list(each.dims), [], [])
+            formula = of_each and f"{of_each} * {times}"
         roots: list[Point] = [(env, isqrt(number)) for env, number in seen if number > 0]
         if formula is None and len(roots) == len(seen) and all(isqrt(number) ** 2 == number for _, number in seen):
             side = fit_simple(roots, list(each.dims), [], [])
@@ -260,10 +281,27 @@ def _fit(each: RecordedCuda, points: Sequence[Again], value: Any) -> str | None:
                    | {each.launch["options"][name] for name in BLOCK if each.launch["options"][name] > 1})
     blocks = [name for name in each.params if type(each.default[name]) is int]
     blocks += [name for name, tie in each.ties.items() if tie.leader in each.params]
-    formula = fit_simple(seen, sizes, blocks, fixed) or fit_capped(seen, sizes, blocks, fixed)
+    formula = (fit_simple(seen, sizes, blocks, fixed) or fit_capped(seen, sizes, blocks, fixed)
+               or _fit_elements(each, points, seen, sizes, blocks))
     for name, tie in each.ties.items():
         formula = formula and formula.replace(META.format(name), tie.formula(META.format(tie.leader)))
     return formula
+
+
+def _fit_elements(each: RecordedCuda, points: Sequence[Again], seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str]
+                  ) -> str | None:
+    """Return a formula over the number of elements of a tensor, as `(y.size() + 255) / 256`, which is a product of sizes."""
+    tried = list[list[int]]()
+    for name, one in each.launch["arguments"].items():
+        shapes = [point.launch["arguments"].get(name, {}).get("shape") for point in points] if one["kind"] == "tensor" else [None]
+        if None in shapes or (counts := [prod(shape) for shape in shapes]) in tried or len(set(counts)) == 1:
+            continue
+        tried.append(counts)
+        whole = fit_simple([(env, count) for (env, _), count in zip(seen, counts, strict=True)], sizes, [], [])
+        of_all = [({**env, _ELEMENTS: count}, number) for (env, number), count in zip(seen, counts, strict=True)]
+        if whole and (formula := fit_simple(of_all, [_ELEMENTS], blocks, [])):
+            return formula.replace(META.format(_ELEMENTS), f"({whole})")
+    return None
 
 
 def _fit_by_cases(each: RecordedCuda, source: CudaSource, points: Sequence[Again], axis: int) -> str | None:

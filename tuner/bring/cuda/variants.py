@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tuner.bring.cuda.source import CudaSource, propose
 from tuner.tuning.cuda.defines import without_defines
-from tuner.tuning.cuda.functions import BLOCK, CudaText
+from tuner.tuning.cuda.functions import BLOCK, CudaFunction, CudaText
 from tuner.tuning.cuda.source import Source
 
 MOST_VARIANTS, MOST_THREADS, WARP = 10, 1024, 32
@@ -37,14 +38,23 @@ def variants_of(source: Source, holds: CudaText, kernels: Sequence[str], hosts: 
             if name == BLOCK[0] and function.block[0].value is None:            # a function of the host gives them, up to a macro
                 value = next((number for cap, number in holds.defines.items() if "THREADS" in cap.upper() and cap in named
                               and WARP <= number <= MOST_THREADS), value)
-            if type(value) is not int or value < 1:
-                continue
-            for other in (value // 2, 2 * value):
-                if other < 1 or (name, other) in tried or (name in BLOCK and other > MOST_THREADS):
+            for one in dict.fromkeys([value, *_launched(function, name)]):      # its first launch may be another host's
+                if type(one) is not int or one < 1:
                     continue
-                tried.add((name, other))
-                found += list(_variant(source, proposed, name, value, other, hosts))[:1]
+                for other in (one // 2, 2 * one):
+                    if other < 1 or (name, other) in tried or (name in BLOCK and other > MOST_THREADS):
+                        continue
+                    if made := next(_variant(source, proposed, name, one, other, hosts), None):
+                        tried.add((name, other))
+                        found.append(made)
     return found[:MOST_VARIANTS]
+
+
+def _launched(function: CudaFunction, name: str) -> tuple[Any, ...]:
+    """Return what the launches of a file give for the threads along an axis, or for a template parameter."""
+    if name in BLOCK:
+        return function.block[BLOCK.index(name)].several
+    return next((each.launched for each in function.template if each.name == name and not each.is_flag), ())
 
 
 def _variant(source: Source, proposed: CudaSource, name: str, value: int, other: int, hosts: Sequence[int]) -> Iterator[Variant]:
@@ -69,7 +79,7 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
         return
     if not any(source.words[at].rstrip("uUlL") == str(value) for at in places):     # 4 * 32
         for at in places:
-            if source.words[at + 1] == "*" and _number(source.words[at]) * _number(source.words[at + 2]) == value:
+            if source.words[at + 1:at + 2] == ["*"] and _number(source.words[at]) * _number(source.words[at + 2]) == value:
                 begin, end = source.tokens.places[at], source.tokens.end_of(at + 2)
                 yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
                 return

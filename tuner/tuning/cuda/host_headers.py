@@ -20,6 +20,24 @@ _NUMBERS = "#pragma once\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"     
 _CUB = "#pragma once\n" + "".join(f"#include <cub/{name}.cuh>\n" for name in (
     "block/block_reduce", "block/block_scan", "block/block_load", "block/block_store", "block/block_radix_sort",
     "block/block_exchange", "warp/warp_reduce", "warp/warp_scan"))
+# operators that CUB had before its version 3
+EARLIER_CUB = "ridgepoint_earlier_cub.h"
+_EARLIER_CUB = """#pragma once
+#include <cub/version.cuh>
+#if CUB_MAJOR_VERSION >= 3
+#include <cuda/functional>
+#include <cuda/std/functional>
+namespace cub {
+using Sum = ::cuda::std::plus<>;
+using Max = ::cuda::maximum<>;
+using Min = ::cuda::minimum<>;
+using Difference = ::cuda::std::minus<>;
+using Division = ::cuda::std::divides<>;
+using Equality = ::cuda::std::equal_to<>;
+using Inequality = ::cuda::std::not_equal_to<>;
+}
+#endif
+"""
 # what methods of a type that only the host calls name; none of it runs
 _STRING = """#pragma once
 namespace std {
@@ -163,7 +181,7 @@ HEADERS = {
     **{name: _STD.format(name) for name in ("algorithm", "array", "limits", "type_traits", "utility", "tuple", "functional",
                                             "cmath", "complex", "cstddef", "numeric", "optional", "variant", "bitset",
                                             "span", "atomic", "initializer_list", "ratio")},
-    "cub/cub.cuh": _CUB,
+    "cub/cub.cuh": _CUB, EARLIER_CUB: _EARLIER_CUB,
     "cublas_v2.h": _NUMBERS, "cublasLt.h": _NUMBERS,
     "cstdint": _INTEGERS, "stdint.h": _INTEGERS,
     "string": _STRING,
@@ -178,7 +196,7 @@ HEADERS = {
 # of CUDA's own that only a host compiles: left out, as headers are that nothing has
 OF_HOST = {"curand.h", "cufft.h", "cusparse.h", "cusolverDn.h", "cuda_gl_interop.h", "cuda_profiler_api.h"}
 FOLDERS_OF_TORCH = ("torch/", "ATen/", "c10/", "THC/")
-FOLDERS_OF_HOST = ("thrust/", "pybind11/", *FOLDERS_OF_TORCH)
+FOLDERS_OF_HOST = ("thrust/", "cub/device/", "pybind11/", *FOLDERS_OF_TORCH)
 
 
 @cache

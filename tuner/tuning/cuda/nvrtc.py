@@ -25,12 +25,14 @@ from profiles.base.refused import Refused
 from tuner.tuning.cuda import host_headers
 from tuner.tuning.cuda.defines import without_defines
 from tuner.tuning.cuda.includes import with_own_headers
-from tuner.tuning.cuda.slices import cut
+from tuner.tuning.cuda.slices import cut, kernels_of
 from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.tokens import is_word, join, split_at_commas
 
 FOLDER = "cuda"                 # within Triton's cache folder, which workers already share between processes and clean
 MAX_HEADERS = 200               # beside a kernel's file, which may include them
-STANDARD = "c++17"
+STANDARD, LATER = "c++17", "c++20"
+_OF_LATER = re.compile(r'"auto" is not allowed here|\bc\+\+20\b|"(?:requires|concept|consteval|constinit)"', re.IGNORECASE)
 _USED = re.compile(r"Used (\d+) registers")
 _SMEM = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -157,9 +159,15 @@ def text_of(text: str, expression: str, defines: Mapping[str, str], folder: Path
     whole = with_own_headers(text, folder, name) if folder is not None else text
     whole = without_defines(_with_pragmas(whole), defines.keys())
     try:
-        return cut(Source(whole), expression, find_header)
+        part, missing = cut(Source(whole), expression, find_header)
     except Refused:
         return whole, []                        # the compiler says what is wrong with it
+    if _OF_EARLIER_CUB.search(part):
+        part = f'#include "{host_headers.EARLIER_CUB}"\n#line 1 "{name}"\n{part}'
+    return part, missing
+
+
+_OF_EARLIER_CUB = re.compile(r"\bcub::(?:Sum|Max|Min|Difference|Division|Equality|Inequality)\b")
 
 
 def _with_pragmas(text: str) -> str:
@@ -179,29 +187,58 @@ def compile_function(text: str, expression: str, defines: Mapping[str, str], arc
     options  of OPTIONS, as `--use_fast_math` or `--maxrregcount=64`
     Raises CompileFailed, ImportError without cuda-core, ValueError for an option that is not taken.
     """
-    from cuda import core as cuda_core
-
     flags = _flags(options)
     version = _nvrtc_version()
     part, missing = text_of(text, expression, defines, folder, name)
+    expression = _told_apart(part, expression)
     made_from = [part, expression, sorted(defines.items()), arch, sorted(flags.items()), version, STANDARD]
     key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
     if (kept := _read_kept(key)) is not None:
         return kept
+    try:
+        made, log = _compiled(part, expression, defines, arch, flags, name, STANDARD)
+    except Exception as error:
+        if not _OF_LATER.search(str(error)):
+            raise CompileFailed(say_error(str(error), missing)) from error
+        try:
+            made, log = _compiled(part, expression, defines, arch, flags, name, LATER)
+        except Exception as again:
+            raise CompileFailed(say_error(str(again), missing)) from again
+    symbol = _as_text(made.symbol_mapping.get(expression) or made.symbol_mapping.get(expression.encode()) or expression)
+    binary = _binary(symbol, bytes(made.code), log)
+    _keep(key, binary)
+    return binary
+
+
+def _told_apart(part: str, expression: str) -> str:
+    """Return the expression of a kernel; with its type where a function of the device has the same name."""
+    if not re.search(rf"__device__[^;{{}}()]*\b{re.escape(expression)}\s*\(", part):
+        return expression
+    try:
+        source = Source(part)
+    except Refused:
+        return expression
+    kernel = next((item for item in kernels_of(source, expression) if item.template < 0), None)
+    if kernel is None or not any(item.kind == "function" for item in source.of_name[kernel.names[0]]):
+        return expression
+    given = [words[:words.index("=")] if "=" in words else words for words in split_at_commas(source.arguments_of(kernel))]
+    types = [join(words[:-1] if len(words) > 1 and is_word(words[-1]) else words) for words in given]
+    return f"(void (*)({', '.join(types)})){expression}"
+
+
+def _compiled(part: str, expression: str, defines: Mapping[str, str], arch: str, flags: Mapping[str, Any], name: str, standard: str
+              ) -> tuple[Any, str]:
+    """Return what NVRTC makes of a text in a standard of C++, and its log. Raises what it raises."""
+    from cuda import core as cuda_core
+
     log = io.StringIO()
     includes = [host_headers.folder().name, *_include_folders()]
     given = cuda_core.ProgramOptions(
         name=name, arch=arch, define_macro=list(defines.items()) or None, include_path=includes,
-        pre_include=["ridgepoint_types.h"], ptxas_options=["-v"], std=STANDARD, lineinfo=True,
+        pre_include=["ridgepoint_types.h"], ptxas_options=["-v"], std=standard, lineinfo=True,
         device_as_default_execution_space=True, **flags)
-    try:
-        made = cuda_core.Program(part, "c++", given).compile("cubin", name_expressions=(expression,), logs=log)
-    except Exception as error:
-        raise CompileFailed(say_error(str(error), missing)) from error
-    symbol = _as_text(made.symbol_mapping.get(expression) or made.symbol_mapping.get(expression.encode()) or expression)
-    binary = _binary(symbol, bytes(made.code), log.getvalue())
-    _keep(key, binary)
-    return binary
+    made = cuda_core.Program(part, "c++", given).compile("cubin", name_expressions=(expression,), logs=log)
+    return made, log.getvalue()
 
 
 def load() -> None:

@@ -198,8 +198,39 @@ template <class T> struct Plain { using type = std::remove_cv_t<std::remove_refe
 template <class T, class = void> inline constexpr bool has_fields = false;        // nor of a class that is only declared
 template <class T> inline constexpr bool has_fields<T, std::enable_if_t<std::is_class_v<T> && (sizeof(T) > 0)>> =
     std::is_default_constructible_v<T> && std::is_move_constructible_v<T> && std::is_move_assignable_v<T>;
-template <class T, class = void> struct From {
+template <class T> PyObject *part_for(PyObject *one);
+template <class T, class = void> struct From;
+// A class of the file is also given as a list of what its constructor takes: each is turned into what is asked for it.
+template <class T> struct Any {
+  PyObject *one;
+  template <class U, class = std::enable_if_t<!std::is_same_v<U, T>>> operator U() const { return From<U>::get(part_for<U>(one)); }
+};
+template <class T, size_t> using AnyOf = Any<T>;
+template <class T, size_t... I> bool made_of(T *&made, PyObject *given, std::index_sequence<I...>) {
+  if constexpr (std::is_constructible_v<T, AnyOf<T, I>...>) {
+    if (PySequence_Size(given) != (Py_ssize_t)sizeof...(I)) return false;
+    made = new T(AnyOf<T, I>{PyList_GET_ITEM(given, I)}...);            // kept: a kernel may be given what it holds
+    return true;
+  }
+  return false;
+}
+template <class T, class = void> inline constexpr bool has_size = false;         // a class that is only declared has none
+template <class T> inline constexpr bool has_size<T, std::enable_if_t<std::is_class_v<T> && (sizeof(T) > 0)>> = true;
+template <class T> T *made_by_constructor(PyObject *given) {
+  T *made = nullptr;
+  if constexpr (has_size<T>)
+    if constexpr (!std::is_abstract_v<T>)
+      if (PyList_Check(given))
+        (void)(made_of(made, given, std::make_index_sequence<1>{}) || made_of(made, given, std::make_index_sequence<2>{}) ||
+               made_of(made, given, std::make_index_sequence<3>{}) || made_of(made, given, std::make_index_sequence<4>{}) ||
+               made_of(made, given, std::make_index_sequence<5>{}));
+  return made;
+}
+template <class T, class> struct From {
   static T get(PyObject *one) {
+    if constexpr (has_size<T>)
+      if constexpr (std::is_copy_constructible_v<T>)
+        if (T *made = made_by_constructor<T>(one)) return *made;
     if constexpr (has_fields<T>)
       if (PyDict_Check(one)) {
         T made{};
@@ -209,7 +240,8 @@ template <class T, class = void> struct From {
     std::string type = name_of<T>();
     type = type.substr(type.find("T = ") + 4);
     type.resize(type.size() - 1);
-    throw std::invalid_argument("it takes a " + type + (has_fields<T> ? ", which is given by its fields: {\"field\": value}" : ", which no call can give"));
+    throw std::invalid_argument("it takes a " + type + (has_fields<T> ? ", which is given by its fields, {\"field\": value}, or as a list of what a constructor takes"
+                                                         : ", which is given as a list of what a constructor takes, if at all"));
   }
 };
 // A tensor within a struct comes as ("tensor", its address, that of its implementation).
@@ -266,11 +298,10 @@ template <class T> struct From<T *> {
   static T *get(PyObject *one) {
     if (one == Py_None) return nullptr;
     if constexpr (has_fields<std::remove_cv_t<T>>)
-      if (PyDict_Check(one)) {
-        static std::remove_cv_t<T> kept;
-        kept = From<std::remove_cv_t<T>>::get(one);
-        return &kept;
-      }
+      if (PyDict_Check(one)) return new std::remove_cv_t<T>(From<std::remove_cv_t<T>>::get(one));
+    if constexpr (std::is_class_v<T>)
+      if (PyList_Check(one))
+        if (auto *made = made_by_constructor<std::remove_cv_t<T>>(one)) return made;
     void *address = PyLong_AsVoidPtr(one);
     if (PyErr_Occurred()) throw Told("a tensor");
     return (T *)address;
