@@ -11,6 +11,7 @@ from tests.tuner.bring.test_calls import Calls
 
 FILE = '''
 import torch, triton, triton.language as tl
+import an_extension
 
 @triton.autotune(configs=[triton.Config({"BLOCK": 64}, nothing_that_is_here=2)], key=["n"])
 @triton.jit
@@ -83,6 +84,33 @@ def of_another_triton(x):
     older[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
     return y
 
+@triton.autotune(configs=[triton.Config({"BM": m, "BN": n, "waves_per_eu": w}) for m, n in ((64, 256), (32, 128), (128, 32))
+                          for w in (1, 2)], key=["M"])
+@triton.jit
+def tiles(x, y, M, N, BM: tl.constexpr, BN: tl.constexpr):
+    m, n = tl.program_id(0) % tl.cdiv(M, BM), tl.program_id(0) // tl.cdiv(M, BM)
+    o = (m * BM + tl.arange(0, BM))[:, None] * N + (n * BN + tl.arange(0, BN))[None, :]
+    mask = ((m * BM + tl.arange(0, BM))[:, None] < M) & ((n * BN + tl.arange(0, BN))[None, :] < N)
+    tl.store(y + o, tl.load(x + o, mask=mask) + 1, mask=mask)
+
+def of_two_blocks(x):
+    (M, N), y = x.shape, torch.empty_like(x)
+    tiles[lambda meta: (triton.cdiv(M, meta["BM"]) * triton.cdiv(N, meta["BN"]),)](x, y, M, N)
+    return y
+
+def of_an_extension(x):
+    y, starts = torch.empty_like(x), torch.empty(5, dtype=torch.int32, device=x.device)
+    an_extension.fill(starts.view(-1), x.numel())
+    parts[(4, triton.cdiv(x.numel(), 128))](x, y, starts, BLOCK=128)
+    return y
+
+@triton.jit
+def meta_kernel(x, **meta):
+    tl.store(x, meta["VALUE"])
+
+def of_meta(x):
+    meta_kernel[(1,)](x, VALUE=1)
+
 def of_a_newer_one(x):
     y = torch.empty_like(x)
     newer[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
@@ -124,5 +152,23 @@ def test_what_this_triton_refuses_is_said_with_its_line(calls: Calls) -> None:
     assert error.startswith("Triton ") and " refuses it: " in error
     assert error.endswith("(line 3 of the kernel: tl.store(y + o, tl.libdevice.exp(tl.load(x + o, mask=o < n)), mask=o < n))")
     told = calls.asked.record("of_a_newer_one(randn(65536))", "")
-    assert told["failed"].startswith("the call launches no Triton kernel; it needs line 6: TypeError: ")
+    assert told["failed"].startswith("the call launches no Triton kernel; it needs line 7: TypeError: ")
     assert "nothing_that_is_here" in told["failed"]
+    told = calls.asked.record("of_meta(randn(64))", "")
+    assert " refuses meta_kernel: no kernel takes * or ** any more (line " in told["failed"]
+
+
+@pytest.mark.torch
+def test_a_grid_holds_for_every_listed_configuration_and_options_of_another_gpu_are_left_out(calls: Calls) -> None:
+    found = calls.record("of_two_blocks(randn(4096, 64))")["tiles"]
+    assert found.recorded and found.recorded["grid_formula"] == (
+        'triton.cdiv(meta["M"], meta["BM"]) * triton.cdiv(meta["N"], meta["BN"])')
+    assert found.size == 3 and "left out: waves_per_eu, which Triton does not have for this GPU" in found.notes
+    assert calls.compile("tiles")["registers"] > 0 and "waves_per_eu" not in calls.adapters["tiles"]
+    assert "KERNEL = triton.autotune(configs=[" in calls.adapters["tiles"]
+
+
+@pytest.mark.torch
+def test_what_a_missing_extension_was_given_is_asked(calls: Calls) -> None:
+    calls.record("of_an_extension(randn(4096))")
+    assert "what starts holds (int32)" in calls.adapters["parts"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, permutations
 
 Point = tuple[Mapping[str, int], int]           # (sizes and blocks by name, the number in that call)
-MOST_FACTORS, MOST_PAIRED = 12, 24
+MOST_FACTORS, MOST_PAIRED, MOST_EXACT = 12, 24, 40
 _POWERS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -37,12 +37,18 @@ class _Numbers:
         def at(name: str) -> list[int]:
             return [env.get(name, 0) for env, _ in points]
 
+        self.numbers = [each for _, each in points]
         self.first = points[0][1]
         self.most = {each for _, each in points}
         ordered = sorted(sizes, key=lambda name: ("stride" in name.lower(), len(set(at(name))) == 1))
         self.sizes = [(as_meta.format(name), at(name)) for name in ordered]
         self.blocks = [(as_meta.format(name), at(name)) for name in blocks if len(set(at(name))) > 1]   # of others nothing is known
         self.factors = [*self.sizes, *(_covered(size, block) for size in self.sizes for block in self.blocks if min(block[1]) > 0)]
+
+    def divides(self, factor: _Formula) -> bool:
+        """Return whether the number may be this factor times others: the factor divides it at every point."""
+        return any(each != 1 for each in factor[1]) and all(
+            each > 0 and number % each == 0 for each, number in zip(factor[1], self.numbers, strict=True))
 
 
 _Formula = tuple[str, list[int]]
@@ -66,6 +72,8 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
     yield from _products([*whole, *numbers.factors[len(numbers.sizes):]][:MOST_PAIRED], 2)      # no quotient that is one by chance
     yield from grouped
     factors = [*numbers.factors, *grouped]
+    exact = [each for each in factors if numbers.divides(each)][:MOST_EXACT]
+    yield from (each for count in (2, 3) for each in _products(exact, count))
     for product in _products(factors[:40], 2):
         yield from _of_product(product, numbers)
     for by, values in numbers.blocks:          # a split along the sum: programs for each part

@@ -150,6 +150,8 @@ def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str])
         notes.append("the host looks at values: those of random inputs, and random ones in place of what its kernels would compute")
     if told.get("failed_at"):
         notes.append(f"the call did not end, after these launches: {told['failed_at']}")
+    if left_out := each.launch.get("left_out"):
+        notes.append(f"left out: {', '.join(left_out)}, which Triton does not have for this GPU")
     autotune = each.launch["autotune"]
     if autotune and autotune["prune_failed"]:
         notes.append(f"prune_configs_by fails without a GPU: {autotune['prune_failed']}")

@@ -23,6 +23,7 @@ from tuner.bring.calls.choices import CHOOSE, Choices, mark_choices
 from tuner.bring.calls.loading_places import folders_of, package_of
 from tuner.bring.calls.standing.missing import Missing, MissingModule, Seen, is_special
 from tuner.bring.calls.top_level import FAILED, leave_out_runs
+from tuner.bring.calls.values import forget_given
 
 NEVER = {"torch", "triton", "numpy", "tuner", "profiles", "sympy", "usercustomize", "sitecustomize", "apport_python_hook",
          *sys.stdlib_module_names}
@@ -195,6 +196,7 @@ def load_tolerantly(path: Path, choices: Choices, is_first_try: bool = False) ->
     """
     root, names = package_of(path)
     seen = Seen()
+    seen.given = forget_given
     own = Own(root, names[0] if len(names) > 1 else "", seen, choices, is_first_try)
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, own)

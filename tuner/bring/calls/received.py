@@ -58,6 +58,7 @@ def _trial(told: Any) -> dict[str, Any]:
 def _launch(told: Any) -> dict[str, Any]:
     return {**_short(told), "line": _whole(told["line"]), "file": _text(told["file"]) if "file" in told else "",
             "grid_is_function": bool(told["grid_is_function"]), "gluon": bool(told["gluon"]),
+            "left_out": _list(told.get("left_out", []), _name),
             "heuristics": _list(told["heuristics"], _name), "heuristics_above": bool(told["heuristics_above"]),
             "autotune": None if told["autotune"] is None else _autotune(told["autotune"])}
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import triton
 from torch.utils._python_dispatch import TorchDispatchMode
+from triton.backends.nvidia.compiler import CUDAOptions
 from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.jit import JITFunction
 
@@ -24,6 +28,7 @@ MOST_BITS = 63
 SHARED_BYTES = 1024         # of a kernel that is not compiled: a host divides by it
 _PLAIN = {"num_ctas": 1}
 _NO_OPTIONS = ("debug", "instrumentation_mode", "warmup")
+_KNOWN_OPTIONS = {each.name for each in dataclasses.fields(CUDAOptions)}       # others are of other GPUs: `waves_per_eu`
 
 
 class TooManyLaunches(RuntimeError):
@@ -46,6 +51,7 @@ class Launch:
     hook: Callable[[dict[str, Any]], Any] | None = None      # of the autotuner, which sets blocks of descriptors and nothing else
     held: dict[str, dict[str, Any]] = field(default_factory=dict)       # what tensors were known to hold then, by argument
     defaulted: frozenset[str] = frozenset()         # arguments that the host does not give
+    left_out: tuple[str, ...] = ()          # options that Triton does not have for this GPU
 
     @property
     def name(self) -> str:
@@ -102,22 +108,27 @@ class Recorder:
 
     def _launch(self, kernel: Any, given: tuple[Any, ...], grid: Any, warmup: bool, more: dict[str, Any]) -> Any:
         names = list(kernel.arg_names)
+        if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in inspect.signature(kernel.fn).parameters.values()):
+            raise TypeError(f"Triton {triton.__version__} refuses {kernel.fn.__name__}: no kernel takes * or ** any more")
         if len(given) > len(names):
             raise TypeError(f"{kernel.fn.__name__} takes {len(names)} arguments, {len(given)} were given")
         bound = {each.name: each.default for each in kernel.params if each.has_default}
         bound |= dict(zip(names, given, strict=False)) | {name: value for name, value in more.items() if name in names}
         options = {name: value for name, value in more.items()          # num_warps may be an argument as well
                    if name not in _NO_OPTIONS and (name not in names or name in LAUNCH_OPTIONS)}
+        left_out = tuple(sorted(options.keys() - _KNOWN_OPTIONS))
+        options = {name: value for name, value in options.items() if name not in left_out}
         if lacking := [name for name in names if name not in bound]:
             raise TypeError(f"{kernel.fn.__name__} is launched without {', '.join(lacking)}")
         defaulted = frozenset(bound) - set(names[:len(given)]) - more.keys()
         bound = {name: value.value if type(value := bound[name]).__name__ == "constexpr" else value for name in names}
         if warmup or not self._keeps:
             return _Compiled(self, kernel, options)
-        self._keep(kernel, bound, options, grid, defaulted)
+        self._keep(kernel, bound, options, grid, defaulted, left_out)
         return _Compiled(self, kernel, options)
 
-    def _keep(self, kernel: Any, bound: dict[str, Any], options: dict[str, Any], grid: Any, defaulted: frozenset[str]) -> None:
+    def _keep(self, kernel: Any, bound: dict[str, Any], options: dict[str, Any], grid: Any, defaulted: frozenset[str],
+              left_out: tuple[str, ...]) -> None:
         if len(self.launches) >= MOST_LAUNCHES:
             raise TooManyLaunches(f"the call launches more than {MOST_LAUNCHES} kernels")
         if long := [name for name, value in bound.items() if type(value) is int and value.bit_length() > MOST_BITS]:
@@ -130,7 +141,7 @@ class Recorder:
         above = any(not each["tuned"] for each in self._heuristics) and autotune is not None
         held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self.look(value))}
         self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above,
-                                    self._hooks[-1] if self._hooks else None, held, defaulted))
+                                    self._hooks[-1] if self._hooks else None, held, defaulted, left_out))
 
     def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))
@@ -143,10 +154,12 @@ class Recorder:
         config = kept[0]
         hook, blocks = _blocks_of(kept, {**tuner.nargs, **more})
         self._hooks.append(hook)
-        listed = [config_json(each) for each in tuner.configs]
+        written = [config_json(each) for each in tuner.configs]
+        listed = _for_this_gpu(written, tuner.arg_names)
         self._autotune.append({
-            "configs": listed, "kept": [config_json(each) for each in kept], "key": [str(each) for each in tuner.keys],
-            "names": list(dict.fromkeys(name for each in listed for name in each)), "pruned": len(kept) < len(listed),
+            "configs": listed, "kept": _for_this_gpu(map(config_json, kept), tuner.arg_names), "own": listed != written,
+            "key": [str(each) for each in tuner.keys],
+            "names": list(dict.fromkeys(name for each in listed for name in each)), "pruned": len(kept) < len(written),
             "prunes": bool(tuner.early_config_prune or tuner.perf_model), "prune_failed": why,
             "reset_to_zero": list(tuner.reset_to_zero), "restore_value": list(tuner.restore_value),
             "pre_hook": bool(config.pre_hook or tuner.user_defined_pre_hook), "blocks": blocks})
@@ -195,6 +208,16 @@ def _blocks_of(configs: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, l
             told.append({"config": config_json(config),
                          "blocks": {name: [int(size) for size in each.block_shape] for name, each in descriptors.items()}})
     return (hook, told) if not counting.count else (None, [])
+
+
+def _for_this_gpu(configs: Iterable[dict[str, Any]], arguments: Sequence[str]) -> list[dict[str, Any]]:
+    """Return configurations without options of other GPUs, each once."""
+    known = {*arguments, *_KNOWN_OPTIONS}
+    kept: list[dict[str, Any]] = []
+    for config in configs:
+        own = {name: value for name, value in config.items() if name in known}
+        kept += [own] if own not in kept else []
+    return kept
 
 
 def _subclasses(kind: type) -> list[Any]:
@@ -286,4 +309,4 @@ def describe_launch(launch: Launch) -> dict[str, Any]:
             "constexprs": {name: describe(value) for name, value in launch.given.items() if name in constexprs},
             "options": {name: value for name, value in launch.options.items() if isinstance(value, bool | int | float | str)},
             "autotune": launch.autotune, "tuned": launch.tuned, "heuristics": sorted(launch.heuristics),
-            "heuristics_above": launch.heuristics_above}
+            "heuristics_above": launch.heuristics_above, "left_out": list(launch.left_out)}

@@ -27,6 +27,7 @@ from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_laun
 from tuner.bring.calls.tried.trials import constexprs_of, try_choices
 from tuner.bring.calls.values import MOST_ELEMENTS, Values
 
+MOST_LISTED = 128                           # configurations of an autotuner whose grids are looked at
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
 LOOKS = "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
 AGAIN_LEAST_S, AGAIN_TIMES = 3.0, 4     # one of them may take so long, and so many times what the call itself takes
@@ -368,16 +369,26 @@ def short_of(launch: Launch) -> dict[str, Any]:
 
 
 def _grids(launch: Launch) -> list[dict[str, Any]]:
-    """Return the grid with other values of each constexpr that is a size, where the host gave it as a function."""
+    """Return the grid with other values of each constexpr that is a size, where the host gave it as a function.
+
+    With those that may be offered, and with each configuration that is listed: two blocks may move it together.
+    """
     found: list[dict[str, Any]] = []
     sizes = {each.name: launch.given[each.name] for each in launch.kernel.params
              if each.is_constexpr and type(launch.given.get(each.name)) is int and launch.given[each.name] > 0}
-    for name, value in sizes.items():
-        for other in (2 * value, max(1, value // 2)):
-            try:
-                programs = launch.programs_with({name: other})
-            except Exception:
-                continue
-            if programs is not None:
-                found.append({"instead": {name: other}, "grid": list(programs)})
+    listed = [{name: value for name, value in config.items() if name in sizes and type(value) is int}
+              for config in (launch.autotune or {}).get("kept", ())[:MOST_LISTED]]
+    alone = [{name: other} for name, value in sizes.items()
+             for other in (2 * value, value // 2, 4 * value, value // 4, *(config[name] for config in listed if name in config))]
+    for instead in _once([*alone, *listed]):
+        try:
+            programs = launch.programs_with(instead) if min(instead.values(), default=0) > 0 else None
+        except Exception:
+            continue
+        if programs is not None:
+            found.append({"instead": instead, "grid": list(programs)})
     return found
+
+
+def _once(several: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+    return list({tuple(each.items()): each for each in several}.values())

@@ -217,6 +217,16 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
                 self.keep(each, its)
 
 
+def forget_given(given: Any) -> None:
+    """Note that nothing is known any more of tensors that something which is not here was given: it may have written them."""
+    written = {each.untyped_storage()._cdata for each in tree_flatten(given)[0] if isinstance(each, torch.Tensor)}
+    for values in Values.all if written else ():
+        for known in (values._kept, values._filled):
+            for at, (tensor, _) in list(known.items()):                     # type: ignore[attr-defined]
+                if (its := tensor()) is not None and its.untyped_storage()._cdata in written:
+                    known.pop(at, None)
+
+
 def _python_kernel(func: Any) -> Any:
     """Return what a custom operator runs on a GPU, where that is Python: of `torch.library.impl`, `custom_op`, `triton_op`."""
     if func.namespace in _OF_TORCH:

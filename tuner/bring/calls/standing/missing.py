@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +27,7 @@ class Missing:
 
             return triton.autotune(configs=configs, key=more.get("key") or [])
         self._seen.used.add(self._path)
+        self._seen.given((given, more))
         return Missing(f"{self._path}()", self._seen)
 
     def __getattr__(self, name: str) -> Any:
@@ -84,9 +85,10 @@ def _configs(given: Sequence[Any], more: dict[str, Any]) -> list[Any]:
 
 
 class Seen:
-    """What was stood in for: `modules` by name with why, `used` names of them that were called, `skipped` packages' `__init__`."""
+    """What was stood in for: `modules` by name with why, `used` names of them that were called; `given` is told what they get."""
 
     def __init__(self) -> None:
+        self.given: Callable[[Any], None] = lambda values: None
         self.modules: dict[str, str] = {}
         self.used: set[str] = set()
         self.tried: set[str] = set()
