@@ -376,3 +376,23 @@ __global__ void sums(float *out, const float *in) {
 }
 """
     assert nvrtc.compile_function(text, "sums", {}, "sm_90a", folder=tmp_path).n_regs
+
+
+def test_types_of_cutlass_are_read_where_they_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels are not launched: headers that do are left out. A file's own names within its namespace see the library's."""
+    text = """#include <cutlass/half.h>
+#include <cutlass/gemm/device/gemm.h>
+namespace cutlass { struct Mine { int held; }; }
+__global__ void k(cutlass::Mine *x) { x[blockIdx.x * blockDim.x + threadIdx.x].held = 0; }
+void run(cutlass::Mine *x, int n) { k<<<n / 128, 128>>>(x); }
+"""
+    assert "cutlass/half.h" in host_part(text, tmp_path, "mine.cu", "run").left_out
+    (tmp_path / "include" / "cutlass").mkdir(parents=True)
+    for each in ("cutlass.h", "half.h"):
+        (tmp_path / "include" / "cutlass" / each).touch()
+    monkeypatch.setenv("CUTLASS_PATH", str(tmp_path))
+    part = host_part(text, tmp_path / "elsewhere", "mine.cu", "run")
+    assert part.left_out == ("cutlass/gemm/device/gemm.h",) and "#include <cutlass/half.h>" in part.text
+    assert "namespace cutlass { using namespace ::cutlass; }" in part.text and nvrtc.include_folders()[-1].startswith(str(tmp_path))
+    said = say_errors("mine.cu:4:1: error: 'cutlass' has not been declared", "mine.cu", part.left_out)
+    assert "pip install nvidia-cutlass" in said

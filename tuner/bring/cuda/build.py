@@ -72,6 +72,9 @@ def say_errors(told: str, name: str, left_out: Sequence[str]) -> str:
     hint = f" (left out: {', '.join(left_out[:6])})" if left_out else ""
     if absent := _NOT_FOUND.search(told):
         hint += next((f" ({package})" for pattern, package in _PACKAGES if pattern.match(absent[1])), "")
+    if any(each.startswith(("cutlass/", "cute/")) for each in left_out) and re.search(r"cutlass|cute", said):
+        hint += (" (CUTLASS: its types are read where it is installed, pip install nvidia-cutlass; a host that launches its "
+                 "kernels cannot be called)")
     if missing := re.search(r"[‘']([A-Z]\w*)[’'] was not declared", said):
         hint += f" (a macro that the build gives: --shape {missing[1]}=NUMBER)"
     return f"the host's part does not compile: {said or told.strip()[-MOST_SAID:]}{hint}"[:2 * MOST_SAID]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from tuner.tuning.cuda import nvrtc
 from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.tokens import Tokens, blank_comments, is_word, join, partners, split_at_commas
@@ -18,6 +20,7 @@ USES_TORCH = re.compile(r"\b(?:torch|at|c10)::|\bTORCH_CHECK\b|#[ \t]*include[ \
 # of the device alone, or of libraries that are not called here
 _LEFT_OUT = re.compile(r"(?:cub|cuda|thrust|cutlass|cute|nvtx3|nv)/|cooperative_groups|cuda_pipeline|mma\.h|curand|cublas|cudnn"
                        r"|nccl|cusparse|cusolver|cufft|cuda_awbarrier|helper_cuda|hip/|cuda_profiler")
+_TYPES_OF_CUTLASS = re.compile(r"cute/.*|cutlass/(?:(?:layout|platform)/)?(?!kernel_launch|device_kernel|cluster_launch)\w+\.h")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"][^\n]*$', re.MULTILINE)
 _HOST_NAMED, _DEVICE_NAMED = re.compile(r"\b\w*HOST\w*\b"), re.compile(r"[A-Z0-9_]*DEVICE[A-Z0-9_]*$")
 RECORDED = "ridgepoint"
@@ -197,13 +200,17 @@ def with_headers(text: str) -> tuple[str, list[str], bool]:
         if _OF_TORCH.match(name) or name.startswith(_TORCH_FOLDERS):
             uses_torch = True
             return "" if _OF_TORCH.match(name) else match[0]
-        if _LEFT_OUT.match(name):
+        if _LEFT_OUT.match(name) and not (_TYPES_OF_CUTLASS.fullmatch(name) and _has_header(name)):
             left_out.append(name)
             return ""
         line = text.count("\n", 0, match.start()) + 2
         return f"#if __has_include(<{name}>)\n#include <{name}>\n#endif\n#line {line}"
 
     return modern(INCLUDE.sub(look, text)), left_out, uses_torch or bool(USES_TORCH.search(text))
+
+
+def _has_header(name: str) -> bool:
+    return any(Path(folder, name).is_file() for folder in nvrtc.include_folders())
 
 
 def modern(text: str) -> str:

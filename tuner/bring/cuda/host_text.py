@@ -44,6 +44,7 @@ _BOUND = re.compile(r'\.\s*(?:def|impl)\s*\(\s*"(?:\w+::)?(\w+)[^"]*"\s*,\s*(?:[
                     r'(?:(?:TORCH_(?:FN|BOX)|(?:\w+::)?overload_cast<[^;"]*?>|static_cast<[^;"]*?>)\s*\(\s*)?&?\s*'
                     r'(?:\w+::)*(\w+)\s*(?:<[^;()"]*>)?\s*[,)]')
 _PLAIN_TYPES = {"float", "double", "int", "unsigned", "char", "short", "long", "bool", "void", "size_t", "const", "struct"}
+_OF_LIBRARIES = {"std", "cutlass", "cute", "cub", "thrust", "torch", "at", "c10", "cuda"}
 _NO_TYPES = ("static", "inline", "extern", "constexpr", "__host__")
 # of a header, whose lines stand in every variant
 _GUARD = re.compile(r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n\s*#[ \t]*define[ \t]+\1[ \t]*$", re.MULTILINE)
@@ -173,7 +174,10 @@ def _in_namespace(variant: Variant, bare: str, function: str, number: int, name:
     code = modern(INCLUDE.sub("", with_launches(kept)))
     code = re.sub(r'extern\s+"C"', 'extern "C++"', code)         # of C there is one function of a name
     added = _added(source, wanted, f"{function}|{number}", numbers)
-    return "\n".join([f"namespace ridgepoint_{number} {{", f'#line 1 "{name}"', code, *added, "}",
+    opened = sorted({item.scope.partition("::")[0] for item in source.items} & _OF_LIBRARIES)      # whose names are still found
+    return "\n".join([*(f"namespace {each} {{}}" for each in opened), f"namespace ridgepoint_{number} {{",
+                      *(f"namespace {each} {{ using namespace ::{each}; }}" for each in opened),
+                      f'#line 1 "{name}"', code, *added, "}",
                       *(f"#undef {each}" for each in dict.fromkeys([*variant.macros, *_GUARD.findall(code)]))])
 
 

@@ -83,18 +83,20 @@ def arch_of(capability: tuple[int, int]) -> str:
 def include_folders() -> list[str]:
     """Return the folders of CUDA's own headers: of NVIDIA's wheels, of CUDA_HOME, and where toolkits lie; each header once.
 
-    Packages are nvidia-cuda-runtime, nvidia-cuda-crt, nvidia-cuda-cccl and nvidia-curand.
+    Packages are nvidia-cuda-runtime, nvidia-cuda-crt, nvidia-cuda-cccl and nvidia-curand. CUTLASS's are those of CUTLASS_PATH or
+    of the package nvidia-cutlass.
     """
     found: dict[str, str] = {}
     for library, header in HEADERS_OF.items():
         place = _packaged(library)
-        for folder in (place, *_toolkit_folders()):
+        for folder in (place, *_toolkit_folders(), *_cutlass_folders()):
             if folder and Path(folder, header).is_file():
                 found.setdefault(header, folder)
     return list(dict.fromkeys(found.values()))
 
 
-HEADERS_OF = {"cudart": "cuda_runtime.h", "cccl": "cuda/std/version", "curand": "curand_kernel.h", "crt": "crt/mma.h"}
+HEADERS_OF = {"cudart": "cuda_runtime.h", "cccl": "cuda/std/version", "curand": "curand_kernel.h", "crt": "crt/mma.h",
+              "cutlass": "cutlass/cutlass.h"}
 
 
 def _packaged(library: str) -> str:
@@ -104,6 +106,14 @@ def _packaged(library: str) -> str:
         return str(pathfinder.find_nvidia_header_directory(library) or "")
     except Exception:                   # not installed, or a library that this version does not know
         return ""
+
+
+def _cutlass_folders() -> list[str]:
+    """Return where a checkout of CUTLASS and its package have their headers."""
+    package = importlib.util.find_spec("cutlass_library")
+    places = [Path(os.environ.get("CUTLASS_PATH") or "/nowhere", "include")]
+    return [str(each) for each in (*places, *(Path(folder, "source", "include") for folder in (
+        package.submodule_search_locations or () if package else ()))) if each.is_dir()]
 
 
 def _toolkit_folders() -> list[str]:
