@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -240,7 +241,9 @@ def run_parts(parts: tuple[Part, ...]) -> list[Sum]:
 
 def run_files(files: list[str], *others: Part, **options: Any) -> list[Sum]:
     """Run these files of tests (options: those of `make_parts`) and the other parts beside them."""
-    with tempfile.TemporaryDirectory(prefix="rp-queue-") as folder:
+    from tests.warm.parent import offered  # what is imported for it, `make test-core` has no use for
+
+    with tempfile.TemporaryDirectory(prefix="rp-queue-") as folder, nullcontext() if options.get("core") else offered():
         return run_parts((*make_parts(Path(folder), files, **options), *others))
 
 

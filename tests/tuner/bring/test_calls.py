@@ -11,7 +11,7 @@ import pytest
 
 from profiles.base.refused import Refused
 from tests.tuner.bring.test_cases import CASES
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from tuner.bring.calls.adapting import write_called
 from tuner.bring.calls.expression import is_expression, read_call
 from tuner.bring.calls.fitting import fit

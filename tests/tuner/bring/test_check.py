@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from profiles.base.refused import Refused
 from tests.product import PROJECT, clean_env
 from tests.tuner.bring.files import ADD, ADD_ONE, GATHER, HELION, MATMUL
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from tuner.bring import check, process
 from tuner.bring.check import check_file
 from tuner.bring.recorded import Tensor, read_calls

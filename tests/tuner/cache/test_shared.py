@@ -14,7 +14,7 @@ from django.core.files.storage import default_storage
 from django.urls import reverse
 from django.utils import timezone
 
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from tuner.cache import client as library
 from tuner.cache import shared
 from tuner.cache.compiled import services

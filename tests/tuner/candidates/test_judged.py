@@ -17,12 +17,13 @@ from django.db import connection
 from tests.product import PROJECT
 from tests.tuner.candidates.files import BROKEN, CHANGED, CHEATS, DIFF, HARM, KERNEL, LAUNCH, SHAPE
 from tests.tuner.candidates.test_candidates import permit
+from tests.warm.parent import forks_behind_walls
 from tuner.cache.entries.selectors import bucket
 from tuner.candidates import diffs, services
 from tuner.candidates.services import Submitter
 from tuner.models import CachedConfig, Candidate
 from workers.core import gpu, sandboxed, warm
-from workers.tune import candidate, own
+from workers.tune import candidate
 from workers.tune import candidate as work
 
 pytestmark = [
@@ -44,12 +45,8 @@ def few(names: Iterable[str], *taken: str) -> list[Any]:
 @pytest.fixture(scope="module", autouse=True)
 def interpreting_parent() -> Iterator[warm.Keeper]:
     """As the worker of a GPU keeps one: its forks judge. A new process would import torch for three seconds, for each test."""
-    keeper = warm.Keeper({**own.warm_environ(), "TRITON_INTERPRET": "1"}, module=warm.WALLED)
-    warm.keep(keeper, walled=True)
-    keeper.tend()
-    yield keeper
-    warm.keep(None, walled=True)
-    keeper.close()
+    with forks_behind_walls(interprets=True) as keeper:
+        yield keeper
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.product import PROJECT
 from tests.tuner.measure.chosen import each_operator
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from tuner.tuning.operators import OPERATORS
 
 PACKAGES = PROJECT / "tests" / "packages"

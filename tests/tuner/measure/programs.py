@@ -1,4 +1,4 @@
-"""What the forks of `forks` run: kernels beside their references, interpreted; facts and code of compiled ones."""
+"""What the forks of `tests.warm.parent` run: kernels beside their references, interpreted; facts and code of compiled ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.tuner.measure.forks import INTERPRETER, run_program
+from tests.warm.parent import INTERPRETER, run_program
 
 # each case (operator, shape, dtype, configuration) at two seeds, its library's result, and that a wrong result is seen
 RIGHT = """

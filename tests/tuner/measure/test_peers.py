@@ -7,8 +7,8 @@ import pytest
 
 from tests.gpu.peers import markdown
 from tests.tuner.measure.chosen import about
-from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import compile_lines
+from tests.warm.parent import run_program
 from tuner.tuning.operators import OPERATORS
 
 ASKED = """

@@ -13,7 +13,7 @@ from django.core.management.base import CommandError
 from django.urls import reverse
 
 from profiles.base.refused import Refused
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from tuner.bring.own import selectors as own
 from tuner.cache.serve.services import matching_operator
 from tuner.models import CachedConfig, OperatorAudit, OperatorPackage, TuneJob

@@ -14,7 +14,7 @@ from profiles.capture.command import build_command
 from profiles.capture.tools import CAPTURE_TOOLS
 from profiles.capture.tools.tool import Paths
 from profiles.capture.tools.torch_profiler import LAUNCHER, TorchOptions
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from workers.capture.facts import NAME, said_by_tool
 
 pytestmark = [pytest.mark.torch, pytest.mark.process]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.measure.chosen import each_gpu, each_operator
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from tuner.tuning.measure.landscape import Landscape
 from tuner.tuning.operators import OPERATORS, find, limits
 from tuner.tuning.trial import Measured

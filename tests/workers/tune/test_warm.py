@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.tuner.bring.own.programs import CARD
-from tests.tuner.measure.forks import run_program
+from tests.warm.parent import run_program
 from tuner.tuning.measure import fork_server
 from tuner.tuning.trial import Measured, Reason
 from workers.core import warm

@@ -6,8 +6,8 @@ import pytest
 
 from profiles.ingest.naming import names
 from tests.tuner.measure.chosen import about, each_gpu
-from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import compile_lines, interpret
+from tests.warm.parent import run_program
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.operators.all_reduce import ALL_REDUCE_RMSNORM, PROGRAMS
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.tuner.measure.chosen import about, cases_of_each, each_gpu, import_triton
-from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import RIGHT, interpret
+from tests.warm.parent import run_program
 
 import_triton()
 

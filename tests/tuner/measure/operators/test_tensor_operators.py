@@ -6,8 +6,8 @@ import math
 import pytest
 
 from tests.tuner.measure.chosen import GPUS, about, capability_of, cases_of_each
-from tests.tuner.measure.forks import run_program
 from tests.tuner.measure.programs import interpret
+from tests.warm.parent import run_program
 from tuner.tuning.operators import OPERATORS, find, limits
 from tuner.tuning.operators.variants import union_space
 from tuner.tuning.space import Constraint
