@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Required, TypedDict
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required, permission_required
@@ -150,7 +150,7 @@ class CardClocksJson(TypedDict):
     last: Facts | None
 
 
-class CardJson(TypedDict):
+class CardJson(TypedDict, total=False):
     """A GPU; what it has no sensor for, and what NVML does not tell, is left out."""
 
     index: int
@@ -159,15 +159,15 @@ class CardJson(TypedDict):
     driver: str
     uuid: str
     memory_bytes: int | None
-    sm_clock_mhz: NotRequired[int]
-    memory_clock_mhz: NotRequired[int]
-    temperature_c: NotRequired[int]
-    power_w: NotRequired[int]
-    throttle: NotRequired[list[str]]
-    max_sm_clock_mhz: NotRequired[int]
-    max_memory_clock_mhz: NotRequired[int]
-    persistence_now: NotRequired[bool]
-    clocks: NotRequired[CardClocksJson]
+    sm_clock_mhz: int
+    memory_clock_mhz: int
+    temperature_c: int
+    power_w: int
+    throttle: list[str]
+    max_sm_clock_mhz: int
+    max_memory_clock_mhz: int
+    persistence_now: bool
+    clocks: CardClocksJson
 
 
 class DiskJson(TypedDict):
@@ -185,25 +185,28 @@ class OfferedPackageJson(TypedDict):
     version: str
 
 
-class WorkerJson(TypedDict):
-    """A worker as it announces itself; `tools`: path and version of each, or what is missing; `busy`: the job it works on."""
+class WorkerJson(TypedDict, total=False):
+    """A worker as it announces itself, an older one with less.
 
-    name: str
+    `tools`: path and version of each, or what is missing; `busy`: the job it works on.
+    """
+
+    name: Required[str]
     queues: list[str]
     host: str
     pid: int
     gpus: list[CardJson]
-    host_gpus: NotRequired[int]
+    host_gpus: int
     tools: dict[str, dict[str, str]]
     replay: list[str]
     packages: list[OfferedPackageJson]
-    cores: NotRequired[int]
+    cores: int
     busy: str | None
-    since: NotRequired[float]
-    clock_skew_s: NotRequired[float]
-    disks: NotRequired[list[DiskJson]]
-    warm: NotRequired[dict[str, Scalar]]
-    warm_walled: NotRequired[dict[str, Scalar]]
+    since: float
+    clock_skew_s: float
+    disks: list[DiskJson]
+    warm: dict[str, Scalar]
+    warm_walled: dict[str, Scalar]
 
 
 class WorkersJson(TypedDict):
