@@ -19,7 +19,6 @@ from profiles.families import api as families_api
 from profiles.families import pages as families_pages
 from profiles.fleet import api as fleet_api
 from profiles.fleet.browse import capture_pages as fleet_capture_pages
-from profiles.fleet.browse import needed_api as fleet_needed_api
 from profiles.fleet.browse import pages as fleet_pages
 from profiles.kernel import api as kernel_api
 from profiles.kernel import pages as kernel_pages
@@ -208,7 +207,7 @@ urlpatterns = [
     path("api/captures/schedules/<int:pk>/", running_api.ScheduleApi.as_view(), name="api-capture-schedule"),   # PATCH, DELETE
     path("api/fleet/top/", fleet_api.FleetTopApi.as_view(), name="api-fleet-top"),
     path("api/fleet/gpus/", fleet_api.FleetGpusApi.as_view(), name="api-fleet-gpus"),
-    path("api/fleet/needed/", fleet_needed_api.FleetNeededApi.as_view(), name="api-fleet-needed"),
+    path("api/fleet/needed/", fleet_api.FleetNeededApi.as_view(), name="api-fleet-needed"),
     path("api/ceilings/", ceilings_api.CeilingListApi.as_view(), name="api-ceilings"),
     path("api/ceilings/<int:pk>/", ceilings_api.CeilingApi.as_view(), name="api-ceiling"),
     path("api/ceilings/<int:pk>/stop/", ceilings_api.CeilingStopApi.as_view(), name="api-ceiling-stop"),

@@ -198,7 +198,7 @@ ARROWS = {
     "tuner.gate.baselines":
         "profiles.theme tuner.tuning.trial tuner.gate.stats tuner.models tuner.gate.builds tuner.gate.suites",
     "tuner.gate.client": "",
-    "tuner.gate.environments": "profiles.theme tuner.gate.stats tuner.models tuner.devices tuner.gate.builds tuner.gate.suites",
+    "tuner.gate.environments": "tuner.gate.stats tuner.models tuner.devices tuner.gate.builds tuner.gate.suites",
     "tuner.gate.reports": "tuner.gate.stats",
     "tuner.gate.channels": "tuner.tuning.trial workers.jobs tuner.models tuner.gate.reports",
     "tuner.gate.pytest_plugin": "",
@@ -239,7 +239,8 @@ ARROWS = {
         "tuner.cache.exchange tuner.cache.serve tuner.gate.suites workers.jobs",
     "tuner.cache.compiled": "workers.jobs tuner.models tuner.query_api",
     "tuner.cache.client": "",
-    "tuner.gate.environment_pages": "tuner.gate.stats tuner.models tuner.gate.environments tuner.revalidation workers.jobs",
+    "tuner.gate.environment_pages":
+        "profiles.theme tuner.gate.stats tuner.models tuner.gate.environments tuner.revalidation workers.jobs",
     "tuner.gate.history":
         "tuner.tuning.trial tuner.tuning.operators tuner.gate.stats profiles.theme workers.jobs profiles.models "
         "profiles.library profiles.compare tuner.models tuner.clocks tuner.texts tuner.gate.builds tuner.gate.suites "

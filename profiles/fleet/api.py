@@ -19,6 +19,7 @@ from profiles.base.answers import Paged
 from profiles.fleet import capture_services, selectors, services
 from profiles.fleet.agent_services import AgentConflict
 from profiles.fleet.browse import capture_selectors
+from profiles.fleet.browse.needed_selectors import FleetNeededJson, fleet_needed
 from profiles.fleet.slow import gpu_selectors
 from profiles.models import FleetCapture
 from workers.agent.wire import MOST_BYTES, BatchRefused
@@ -158,3 +159,11 @@ class FleetCaptureStopApi(APIView):
 
 def _order(pk: int) -> FleetCapture:
     return get_object_or_404(FleetCapture.objects.select_related("agent", "profile"), pk=pk)
+
+
+class FleetNeededApi(APIView):
+    @extend_schema(operation_id="fleet_needed", responses=FleetNeededJson,
+                   parameters=[OpenApiParameter(name, str) for name in ("from", "to", *selectors.FILTERS)])
+    def get(self, request: Request) -> Response:
+        """What the fleet's kernels took and need at least, as far as captures show their shapes; needed_pct is of known_ns."""
+        return Response(fleet_needed({name: str(value) for name, value in request.query_params.items()}).as_json())

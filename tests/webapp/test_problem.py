@@ -17,7 +17,7 @@ from tuner.tuning.measure.runner import Session
 from tuner.tuning.operators import OPERATORS, limits
 from tuner.tuning.search.finalists import Finalist
 from tuner.tuning.trial import Measured
-from webapp.problem import address, pipelines, services, states
+from webapp.problem import address, pages, services, states
 
 pytestmark = pytest.mark.django_db
 
@@ -214,7 +214,7 @@ def test_every_page_of_it_leads_there(alice: Client) -> None:
 
 
 def test_the_ci_files_name_this_server_and_suite_and_nothing_of_the_examples() -> None:
-    made = pipelines.pipelines("https://perf.team", "problems-nvidia-h200")
+    made = pages.pipelines("https://perf.team", "problems-nvidia-h200")
     assert [each.system for each in made] == ["GitHub Actions", "GitLab", "Jenkins", "Buildkite"]
     for each in made:
         assert "--suite problems-nvidia-h200" in each.text and "guard.example" not in each.text and "serving" not in each.text

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from django.contrib import messages
@@ -15,9 +18,41 @@ from profiles.base.refused import Refused
 from profiles.charts import families as charts
 from profiles.library.selectors import fleet
 from profiles.models import KernelShape
+from webapp.frame.documents import FOLDER
 from webapp.overview import scope_of
-from webapp.problem import address, pipelines, profiled, services, states
+from webapp.problem import address, profiled, services, states
 from webapp.problem.address import Problem
+
+SYSTEMS = {"GitHub Actions": ".github/workflows/kernels.yml", "GitLab": ".gitlab-ci.yml", "Jenkins": "Jenkinsfile",
+           "Buildkite": ".buildkite/pipeline.yml"}
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A file for one CI system, and where it belongs in a repository."""
+
+    system: str
+    path: str
+    text: str
+
+
+@cache
+def _blocks() -> dict[str, str]:
+    """Return the first code block below each system's heading."""
+    found = {}
+    for section in (FOLDER / "gate-ci.md").read_text().split("\n## ")[1:]:
+        block = re.search(r"^```\w+\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+        if (system := section.partition("\n")[0]) in SYSTEMS and block:
+            found[system] = block[1]
+    return found
+
+
+def pipelines(server: str, suite: str) -> list[Pipeline]:
+    """Return a file for each system; `server` as "https://host"."""
+    def finished(text: str) -> str:
+        return text.replace("https://guard.example", server).replace("--suite serving", f"--suite {suite}")
+
+    return [Pipeline(system, path, finished(_blocks()[system])) for system, path in SYSTEMS.items()]
 
 
 @require_safe
@@ -50,7 +85,7 @@ def _problem_page(request: HttpRequest, one: Problem) -> HttpResponse:
         "problem": one, "title": f"{one.operator} {one.dtype}", "fields": one.fields, "profiled": seen, "tuned": tuned,
         "served": states.served(one), "guarded": guarded, "device": device, "regressions": figures, "watched": watched,
         "has_figures": bool(watched or any(each["figure"] for each in figures)),
-        "pipelines": pipelines.pipelines(server, suite), **_history(seen, one)})
+        "pipelines": pipelines(server, suite), **_history(seen, one)})
 
 
 def _history(seen: profiled.Profiled, one: Problem | None) -> dict[str, Any]:
@@ -108,5 +143,3 @@ def problem_guard(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"{kernel.key} is an entry of {kernel.suite.name}.")
     job = request.POST.get("back_job", "")
     return redirect("tune", pk=int(job)) if job.isdecimal() and len(job) < 19 else redirect(one.url)
-
-

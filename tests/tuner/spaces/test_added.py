@@ -12,9 +12,9 @@ from profiles.base.refused import Refused
 from tests.kept.folder import cache_folder
 from tests.scale import DEEP
 from tests.tuner.measure.operators.test_tensor_operators import CHECK, COMPILE, python
+from tuner.spaces.api import space_answer
 from tuner.spaces.edit import count_edited, edit_text, edited_space, has_default, read_edit
 from tuner.spaces.own import space_of_operator
-from tuner.spaces.selectors import space_answer
 from tuner.tuning.operators import OPERATORS, limits, variants
 from tuner.tuning.operators.variants import Only, UnionSpace, union_space
 from tuner.tuning.space import MAX_PRODUCT, Constraint
