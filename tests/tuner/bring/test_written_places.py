@@ -105,6 +105,41 @@ def of_an_extension(x):
     return y
 
 @triton.jit
+def row_sums(x, y, D, next_row, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * D + o, mask=o < D, other=0.0)
+    tl.store(y + tl.program_id(0), 1.0)
+    tl.store(y + next_row + tl.program_id(0) * D + o, v, mask=o < D)
+
+def of_a_row(x):
+    y = torch.empty(x.shape[0], 1 + x.shape[1], device=x.device).view(-1)
+    row_sums[(x.shape[0],)](x, y[:x.shape[0]], x.shape[1], x.shape[0], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+
+@triton.jit
+def row_logs(x, y, D, BLOCK: tl.constexpr):
+    o = tl.arange(0, BLOCK)
+    v = tl.load(x + tl.program_id(0) * D + o, mask=o < D, other=-float("inf"))
+    tl.store(y + tl.program_id(0), tl.log(tl.sum(tl.exp(v))))
+
+def of_a_long_row(x):
+    y = x.new_empty(x.shape[0])
+    row_logs[(x.shape[0],)](x, y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+
+@triton.autotune(configs=[triton.Config({"BM": m, "BK": k}) for m in (16, 32, 64) for k in (16, 32)], key=["M"])
+@triton.jit
+def triangle(x, M, BM: tl.constexpr, BK: tl.constexpr):
+    o = tl.program_id(0) * BM + tl.arange(0, BM)
+    tl.store(x + o, tl.load(x + o, mask=o < M) + BK, mask=o < M)
+
+def of_a_triangle(x):
+    def grid(meta):
+        tiles = triton.cdiv(x.numel(), meta["BM"])
+        return (tiles * (tiles + 1) // 2,)
+    triangle[grid](x, x.numel())
+
+@triton.jit
 def meta_kernel(x, **meta):
     tl.store(x, meta["VALUE"])
 
@@ -172,3 +207,19 @@ def test_a_grid_holds_for_every_listed_configuration_and_options_of_another_gpu_
 def test_what_a_missing_extension_was_given_is_asked(calls: Calls) -> None:
     calls.record("of_an_extension(randn(4096))")
     assert "what starts holds (int32)" in calls.adapters["parts"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("call", "kernel"), [
+    ("of_a_row(randn(64, 1000))", "row_sums"), ("of_a_long_row(randn(64, 1025))", "row_logs")])
+def test_a_block_that_covers_a_row_is_left_though_half_of_it_does_nearly_the_same(calls: Calls, call: str, kernel: str) -> None:
+    found = calls.record(call)[kernel]
+    assert "BLOCK" not in {each["name"] for each in found.parameters} and found.recorded
+    assert found.recorded["constexprs"]["BLOCK"]["chosen"].startswith("covers a size")
+
+
+@pytest.mark.torch
+def test_a_grid_of_no_simple_formula_is_a_table_over_the_listed_blocks(calls: Calls) -> None:
+    found = calls.record("of_a_triangle(randn(1024))")["triangle"]
+    assert found.recorded and found.recorded["grid_formula"] == '{(16,): 2080, (32,): 528, (64,): 136}[meta["BM"],]'
+    assert not found.problems and "NotImplementedError" not in calls.adapters["triangle"] and "only=" in calls.adapters["triangle"]

@@ -224,7 +224,7 @@ class Writing:
     def _of_gpu(self, formula: str) -> str:
         """Return a formula with the multiprocessors of the GPU here in place of those of the GPU that was answered for."""
         count = self.told.get("sms")
-        if not count or count in self.dims.values():
+        if not count or count in self.dims.values() or "{" in formula:         # a table has the call's own numbers
             return formula
         self.counts_sms |= bool(re.search(rf"\b{count}\b", formula))
         return re.sub(rf"\b{count}\b", "SMS", formula)

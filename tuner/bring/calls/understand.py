@@ -309,12 +309,33 @@ def _find_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping
         each.untuned.append(f"{name}={each.default.pop(name)} is not tuned: the grid follows it in no simple way")
         each.params.pop(name)
     each.unsure, each.here = trial.unsure, trial.here
+    if None in axes and (tables := _grid_tables(each, (told.get("grids") or [])[at:at + 1])):
+        each.unsure, axes = before, [one if one is not None else table for one, table in zip(axes, tables, strict=True)]
+        each.here = [*each.here, "the grid"]
     tuned = [name for name in each.params if name not in OPTIONS]
     if None in axes and not (tuned and launch["grid_is_function"]):         # nothing that is tuned moves it: as it is in the call
         each.unsure = before
         each.here = [*each.here, "the grid"]
         axes = [axis if axis is not None else str(number) for axis, number in zip(axes, launch["grid"], strict=True)]
     return axes
+
+
+def _grid_tables(each: Recorded, told: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return each axis of a grid as a table over the blocks of the listed configurations; [] where it is not known for one."""
+    grids = {tuple(sorted(one["instead"].items())): one["grid"] for others in told for one in others}
+    names = sorted({name for config in each.configs for name, value in config.items()
+                    if type(value) is int and name not in OPTIONS and name in each.launch["constexprs"]})
+    listed = {tuple((name, config.get(name)) for name in names): config for config in each.configs}
+    if each.widened or not names or any(key not in grids for key in listed):
+        return []
+    tables = []
+    for axis in range(len(each.launch["grid"])):
+        for of in (*([name] for name in names), names):
+            table = {tuple(dict(key)[name] for name in of): grids[key][axis] for key in listed}
+            if all(table[tuple(dict(key)[name] for name in of)] == grids[key][axis] for key in listed):
+                break
+        tables.append(f"{table}[{', '.join(META.format(name) for name in of)},]")
+    return tables
 
 
 def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[Again],

@@ -54,7 +54,7 @@ class _Base:
         except Exception:
             self.widens = False         # it names the type itself
             left = self._interpret(self.launch, whole, 3)
-        if any(_finite(each) < LEAST_FINITE for each in left.tensors.values()):
+        if any(_finite(each) < LEAST_FINITE for each in left.memory.values()):
             self.fill = FILLS[1]
             left = self._interpret(self.launch, whole, 3)
         return left
@@ -66,7 +66,7 @@ class _Base:
         """Return the verdict on another launch, and whether what it loads and stores at once is of other sizes."""
         right = self.run(whole)
         its = self._interpret(other, whole, 2)
-        verdict, is_tile = why_different(right.tensors, its.tensors) or RIGHT, its.shapes != right.shapes
+        verdict, is_tile = why_different(right.memory, its.memory) or RIGHT, its.shapes != right.shapes
         if verdict == RIGHT and its.unknown and not is_tile:
             raise CannotTry(f"what {its.unknown} holds is not known, and it may tell how far a loop goes")
         return verdict, is_tile

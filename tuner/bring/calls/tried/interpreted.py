@@ -91,6 +91,10 @@ class Memory:
         """Return the tensor of whole numbers that nothing is known of at an address; "" where none is."""
         return next((name for begin, end, name in self._unknown.values() if begin <= address < end), "")
 
+    def whole(self) -> dict[str, torch.Tensor]:
+        """Return the whole memory of each tensor, by the first argument in it: a kernel may write beside its view."""
+        return {name: self._buffers[at][FENCE:-FENCE].view(self.tensors[name].dtype) for at, name in self._names.items()}
+
     def sums(self) -> list[int]:
         """Return a sum of what each tensor's memory holds."""
         return [zlib.crc32(buffer.numpy()) for buffer in self._buffers.values()]
@@ -107,10 +111,12 @@ class Memory:
 class Left:
     """What a launch left: its tensors by argument, and the shapes of what a program loaded and stored at once.
 
+    memory   the whole memory of these tensors, by the first argument in each
     unknown  a tensor that it read of which nothing is known, "" where there is none
     """
 
     tensors: dict[str, torch.Tensor]
+    memory: dict[str, torch.Tensor]
     shapes: frozenset[tuple[int, ...]]
     unknown: str = ""
 
@@ -150,7 +156,7 @@ def interpret(launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], limi
         raise ArithmeticError(why)
     if memory.sums() == before:
         raise CannotTry("with inputs like these it leaves all as it was")
-    return Left(memory.tensors, frozenset(shapes), next(filter(None, map(memory.find_unknown, read)), ""))
+    return Left(memory.tensors, memory.whole(), frozenset(shapes), next(filter(None, map(memory.find_unknown, read)), ""))
 
 
 @contextmanager

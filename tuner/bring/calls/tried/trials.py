@@ -158,9 +158,14 @@ def _firsts(launches: Sequence[Launch]) -> Iterator[int]:
             yield at
 
 
+def _others(value: int) -> tuple[int, ...]:
+    """Return what is tried in place of a value: half may still cover nearly all of a row of 1,025, so a fourth too."""
+    return (2 * value, value // 2, *((value // 4,) if value // 4 >= LEAST else ()))
+
+
 def _of_choices(run: Run, instead: Mapping[int, int], base: Sequence[Launch], choices: Mapping[str, int]) -> Iterator[Trial]:
     for key, value in choices.items():
-        for other in (2 * value, value // 2):
+        for other in _others(value):
             if other < 1 or (made := run(instead, {key: other})) is None:
                 continue
             for at in _firsts(base):
@@ -191,7 +196,7 @@ def _of_grids(base: Sequence[Launch], sizes: Sequence[int]) -> Iterator[Trial]:
             is_free = callable(launch.grid) or name in launch.defaulted
             if not is_free or name in launch.heuristics or is_listed or is_size:
                 continue
-            for other in (2 * value, value // 2):
+            for other in _others(value):
                 try:
                     programs = launch.programs if name in launch.defaulted else launch.programs_with({name: other})
                 except Exception:
