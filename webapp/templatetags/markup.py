@@ -95,6 +95,13 @@ def options(values: Iterable[Any], chosen: Any = None) -> SafeString:
 
 
 @register.simple_tag
+def datalist(name: str, values: Iterable[Any]) -> SafeString:
+    """What a field offers while somebody types, by the name that its `list` has: `{% datalist "known-gpus" form.gpus %}`."""
+    offered = format_html_join("", '<option value="{}">', ((each,) for each in values or ()))
+    return format_html('<datalist id="{}">{}</datalist>', name, offered)
+
+
+@register.simple_tag
 def address(page: str, *arguments: Any, **query: Any) -> str:
     """The address of a page with a query: what is None is left out of it, a mapping gives each of its names."""
     pairs = ((name, each) for name, value in query.items()
@@ -116,8 +123,10 @@ def slash() -> SafeString:
 
 
 @register.simple_tag
-def crumb(text: Any, page: str, *arguments: Any) -> SafeString:
-    """A step of the way to a page, and what stands behind it: `{% crumb "Gates" "gate-list" %}`."""
+def crumb(text: Any, page: str = "", *arguments: Any) -> SafeString:
+    """A step of the way to a page, and what stands behind it: `{% crumb "Gates" "gate-list" %}`; without one: the page itself."""
+    if not page:
+        return format_html('<span aria-current="page">{}</span>', text)
     return format_html('<a href="{}">{}</a>{}', reverse(page, args=arguments), text, _SLASH)
 
 
