@@ -9,17 +9,36 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+STRIDE = 7919               # from one number to the next, a prime: those of a random draw are the same wherever they are made
+MOST_NUMBERS = 1 << 20      # that a text holds
+MOST_PACKED = 64 << 10      # characters of one
+
 
 def write_between(bounds: Sequence[int], shape: str) -> str:
     """Return the expression of whole numbers of a shape from bounds[0] on, below bounds[1]."""
-    return f"(torch.arange(torch.Size({shape}).numel(), device=device) * 7919 % {bounds[1] - bounds[0]} + {bounds[0]})"
+    return f"(torch.arange(torch.Size({shape}).numel(), device=device) * {STRIDE} % {bounds[1] - bounds[0]} + {bounds[0]})"
 
 
-def write_packed(values: Any) -> str:
-    """Return the expression of a long list of whole numbers."""
-    numbers = array.array("q", _flat(values)).tobytes()
-    text = base64.b85encode(zlib.compress(numbers, 9)).decode()
-    return f'array.array("q", zlib.decompress(base64.b85decode("{text}")))'
+def write_packed(packed: str) -> str:
+    """Return the expression of whole numbers that `pack` made a text of."""
+    return f'array.array("q", zlib.decompress(base64.b85decode("{packed}")))'
+
+
+def pack(values: Any) -> str:
+    """Return whole numbers, in lists or lists of lists, as a text."""
+    return base64.b85encode(zlib.compress(array.array("q", _flat(values)).tobytes(), 9)).decode()
+
+
+def count_packed(text: str) -> int:
+    """Return how many numbers `pack` made a text of. Raises ValueError for a text that it did not make, or too many."""
+    unpacking = zlib.decompressobj()
+    try:
+        numbers = unpacking.decompress(base64.b85decode(text), MOST_NUMBERS * 8)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not unpacking.eof or unpacking.unused_data or len(numbers) % 8:
+        raise ValueError("numbers that are cut, or too many")
+    return len(numbers) // 8
 
 
 def _flat(values: Any) -> Iterator[int]:

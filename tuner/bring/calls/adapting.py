@@ -20,6 +20,7 @@ from tuner.bring.calls.reference_call import write_reference_call
 from tuner.bring.calls.understand import META, OPTIONS, Recorded
 from tuner.bring.python_text import (
     in_docstring,
+    pack,
     write_between,
     write_bracketed,
     write_config,
@@ -152,7 +153,8 @@ class Writing:
         bounds = made["bounds"] if made else []
         if made and made["maker"] == "randint" and len(bounds) == 2:
             return f"{write_between(bounds, shape)}.reshape({shape}).to({dtype})"
-        if (made and made["maker"] == "randperm" and made["shape"] == one["shape"]) or one.get("permutes"):
+        is_drawn = made and made["maker"] == "randperm" and made["shape"] == one["shape"] and not self.each.follows
+        if is_drawn or one.get("permutes"):
             return f"torch.randperm({shape.strip('()').rstrip(',')}, device=device).to({dtype})"
         if "filled" in one:
             filled = one["filled"]
@@ -162,7 +164,9 @@ class Writing:
             return f"torch.arange({shape.strip('()').rstrip(',')}, dtype={dtype}, device=device)"
         if "values" in one:
             return f"torch.tensor({one['values']!r}, dtype={dtype}, device=device)" if math.prod(one["shape"]) <= FEW_VALUES \
-                else f"torch.tensor({write_packed(one['values'])}).reshape({shape}).to({dtype}).to(device)"
+                else f"torch.tensor({write_packed(pack(one['values']))}).reshape({shape}).to({dtype}).to(device)"
+        if "packed" in one:
+            return f"torch.tensor({write_packed(one['packed'])}).reshape({shape}).to({dtype}).to(device)"
         if "bounds" in one:
             in_order = ".sort().values" if one["sorted"] else ""
             return f"{write_between(one['bounds'], shape)}{in_order}.reshape({shape}).to({dtype})"

@@ -8,6 +8,8 @@ from typing import Any
 
 from tuner.bring.source import Kernel
 
+KNOWN = {"values", "packed", "counts", "permutes"}        # what is told of whole numbers, so that they can be made anew
+
 
 @dataclass(frozen=True)
 class Changed:
@@ -15,7 +17,7 @@ class Changed:
 
     same      an argument that is the same tensor as an earlier one, with that one: a function that works in place gives it twice
     holds     what the host filled a tensor with that the kernel then reads and writes: zeros that atomic operations add to
-    restored  inputs of the call that the kernel reads and writes, and fractions that an earlier kernel of the call computes
+    restored  inputs of the call that the kernel reads and writes, and what an earlier kernel of the call computes
     resets    what the kernel's own autotuner resets or restores
     """
 
@@ -59,7 +61,8 @@ def read_changed(launch: Mapping[str, Any], kernel: Kernel | None, inputs: Seque
     holds = {name: float(tensors[name]["filled"]) for name in changed if "filled" in tensors[name]}
     made = {one["storage"] for one in inputs}
     return Changed(same, holds, [name for name in changed if name not in holds and (
-        tensors[name]["storage"] in made or (is_later and "float" in tensors[name]["dtype"]))], resets)
+        tensors[name]["storage"] in made or (is_later and ("float" in tensors[name]["dtype"] or KNOWN & tensors[name].keys())))],
+                   resets)
 
 
 def _find_same(tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

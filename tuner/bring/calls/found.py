@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from tuner.bring.source import Kernel, all_kernels_of
 from tuner.tuning.space import Space
 
 KINDS = {"int": "integer", "float": "number", "bool": "flag", "none": "none", "str": "text", "tensor": "pointer"}
-_KNOWN = ("filled", "counts", "values", "permutes", "bounds", "sorted", "anything")         # of a tensor, as `recorder` tells it
+_KNOWN = ("filled", "counts", "values", "packed", "permutes", "bounds", "sorted", "anything")   # of a tensor
 REFERENCE = ("no function of the file is named as the reference (--reference NAME): the adapter compares with the default's own "
              "result, which is not independent")
 
@@ -35,18 +35,22 @@ def read_recorded(path: Path, told: Mapping[str, Any]) -> list[tuple[Recorded, K
         if launch["kernel"] not in kernels and place.is_relative_to(root) and place.suffix == ".py":
             kernels |= {name: each for name, each in _kernels_of(place, given).items() if name not in kernels}
     by_function = {each.function or name: each for name, each in kernels.items()}
-    seen = {**told, "launches": list(_without_written(told.get("launches", ()), by_function))}
+    seen = {**told, "launches": list(_without_written(told.get("launches", ()), by_function, told.get("ran", ())))}
     return [(each, by_function.get(each.name)) for each in understand(seen, by_function)]
 
 
-def _without_written(launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, Kernel]) -> Iterator[Mapping[str, Any]]:
-    """Yield the launches without what the host had put into tensors that an earlier kernel of the call wrote since."""
+def _without_written(launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, Kernel], ran: Collection[str]
+                     ) -> Iterator[Mapping[str, Any]]:
+    """Yield the launches without what the host had put into tensors that an earlier kernel of the call wrote since.
+
+    ran  kernels that were run: what they wrote is known
+    """
     written: set[int] = set()
     for launch in launches:
         arguments = {name: {key: value for key, value in one.items() if key not in _KNOWN} if one.get("storage") in written else one
                      for name, one in launch["arguments"].items()}
         yield {**launch, "arguments": arguments}
-        kernel = kernels.get(launch["kernel"])
+        kernel = kernels.get(launch["kernel"]) if launch["kernel"] not in ran else None
         written |= {launch["arguments"][each.name]["storage"] for each in (kernel.arguments if kernel else ())
                     if each.written and launch["arguments"].get(each.name, {}).get("kind") == "tensor"}
 
@@ -146,6 +150,11 @@ def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str])
         notes.append(f"stood in for or left out while the file was imported: {', '.join(named)}{more}")
     if told.get("used"):
         notes.append(f"the call used names of what is stood in for: {', '.join(told['used'][:8])}")
+    before = {one["kernel"] for one in told["launches"][:each.at]}
+    if ran := [name for name in told.get("ran", ()) if name in before]:
+        notes.append(f"what {', '.join(ran[:8])} leaves for it was computed in Triton's interpreter")
+    notes += [f"what another kernel leaves for it could not be computed: {one}" for one in told.get("lost", ())[:4]
+              if one.partition(":")[0] in before]
     if told.get("drawn"):
         notes.append("the host looks at values: those of random inputs, and random ones in place of what its kernels would compute")
     if told.get("failed_at"):

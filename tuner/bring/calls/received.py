@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from profiles.base.refused import Refused
+from tuner.bring.python_text import MOST_PACKED, count_packed
 
 MAX_NODES, MAX_DEPTH, MAX_TEXT, MAX_WHOLE, MAX_LAUNCHES, MAX_RANK = 400_000, 12, 2000, 1 << 62, 64, 16
 NOT_FINITE = ("inf", "-inf", "nan")             # of a number that JSON has not, as `recorder` tells it
@@ -37,6 +38,7 @@ def read_record(told: Any) -> dict[str, Any]:
                 "choice": _text(again["choice"]), "is": _whole(again["is"]), "launches": _list(again["launches"], _short)}),
             "tries": _list(record.get("tries", []), _trial),
             "used": _list(record.get("used", []), _text), "drawn": bool(record.get("drawn")),
+            "ran": _list(record.get("ran", []), _name), "lost": _list(record.get("lost", []), _text),
             "passed_over": _list(record.get("passed_over", []), _text),
             **({"failed_at": _text(record["failed_at"])} if "failed_at" in record else {})}
     except Refused:
@@ -103,7 +105,12 @@ def _value(told: Any) -> dict[str, Any]:
 def _tensor(told: Any) -> dict[str, Any]:
     known = {name: _numbers(told[name]) for name in ("filled", "values") if name in told and told[name] not in NOT_FINITE}
     known |= {"filled": told["filled"]} if told.get("filled") in NOT_FINITE else {}
-    return {"kind": "tensor", "dtype": _dtype(told["dtype"]), **_extents(told), "storage": _whole(told["storage"]),
+    extents = _extents(told)
+    if "packed" in told:
+        if count_packed(_text(told["packed"])) != math.prod(extents["shape"]):
+            raise Refused("numbers that are not one for each element")
+        known["packed"] = told["packed"]
+    return {"kind": "tensor", "dtype": _dtype(told["dtype"]), **extents, "storage": _whole(told["storage"]),
             "offset": _whole(told.get("offset", 0)), **known,
             **{name: True for name in ("counts", "permutes", "anything") if told.get(name)},
             **({"bounds": [_whole(each) for each in told["bounds"]][:2], "sorted": bool(told.get("sorted"))}
@@ -196,7 +203,8 @@ def _plain(told: Any, depth: int, left: list[int]) -> Any:
     if depth > MAX_DEPTH or left[0] < 0:
         raise Refused("a record that is nested or long beyond use")
     if isinstance(told, dict):
-        return {str(key)[:MAX_TEXT]: _plain(value, depth + 1, left) for key, value in told.items()}
+        return {str(key)[:MAX_TEXT]: value if key == "packed" and isinstance(value, str) and len(value) <= MOST_PACKED
+                else _plain(value, depth + 1, left) for key, value in told.items()}
     if isinstance(told, list):
         return [_plain(each, depth + 1, left) for each in told]
     if isinstance(told, str):

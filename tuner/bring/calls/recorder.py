@@ -75,6 +75,7 @@ class Recorder:
     def __init__(self, keeps: bool = True, look: Callable[[Any], dict[str, Any]] = lambda tensor: {}) -> None:
         self._keeps = keeps                     # False: launches are made by nobody, and forgotten
         self.look = look                        # what a tensor is known to hold as it is given to a kernel
+        self.after: Callable[[Launch], None] = lambda launch: None      # what follows of a launch that is kept
         self.launches: list[Launch] = []
         self._autotune: list[dict[str, Any]] = []
         self._hooks: list[Any] = []
@@ -142,6 +143,7 @@ class Recorder:
         held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self.look(value))}
         self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above,
                                     self._hooks[-1] if self._hooks else None, held, defaulted, left_out))
+        self.after(self.launches[-1])
 
     def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))

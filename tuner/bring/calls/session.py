@@ -24,8 +24,10 @@ from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.expression import MAX_ELEMENTS, MAX_RANK, CallExpression, Evaluation
 from tuner.bring.calls.pretending import pretended
 from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_launch
+from tuner.bring.calls.tried.earlier import Earlier
 from tuner.bring.calls.tried.trials import constexprs_of, try_choices
 from tuner.bring.calls.values import MOST_ELEMENTS, Values
+from tuner.bring.python_text import STRIDE
 
 MOST_LISTED = 128                           # configurations of an autotuner whose grids are looked at
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
@@ -62,10 +64,14 @@ class Session:
     def __init__(self, module: ModuleType, choices: Choices, mode: FakeTensorMode, dtype: torch.dtype) -> None:
         self.module, self.choices, self.mode, self.dtype = module, choices, mode, dtype
         self.values = Values()
-        self.recorder = Recorder(look=self.values.look)
+        self.recorder = Recorder(look=self.values.describe)
+        self.earlier = Earlier(self.values)
+        self.recorder.after = self.earlier.note
         self.launches: list[Launch] = []
         self._made: list[tuple[Any, dict[str, Any]]] = []
-        self._took_s = 0.0
+        self._took_s = self._run_s = 0.0        # what the call itself takes, and what the last one took
+        self._lost: dict[str, str] = {}         # kernels that could not be run, and why
+        self._reads = self._runs = False        # whether the host looks at values, and whether kernels are run for them
         self._fails = False                     # whether the call as it is ends in an error, after what it launched
 
     def record(self, call: CallExpression) -> dict[str, Any]:
@@ -81,8 +87,11 @@ class Session:
                 "result": _describe_result(result)}
             if failed:
                 told["failed_at"] = failed
+            told["ran"] = [name for name in self.earlier.ran if name not in self.earlier.lost]
+            told["lost"] = [f"{name}: {why}" for name, why in self._lost.items()]
             if self.values.fractions:
                 told["drawn"] = True
+            self._keep_more(self._runs and self._reads, self.values.fractions)      # made again, it needs what the host reads
             if not self.launches:
                 return {**told, "failed": failed or "the call launches no Triton kernel"}
             chosen, placed = dict(self.choices.made), dict(self.choices.placed)
@@ -129,18 +138,30 @@ class Session:
                    for each in (*launch.given.values(), *launch.options.values()))
 
     def _run_with_values(self, call: CallExpression) -> tuple[str, Any]:
-        """Make the call, with values of fractions kept where it, or a kernel's whole numbers, need them: they take time."""
-        began_s = time.monotonic()
+        """Make the call; where it, or a kernel's whole numbers, need more values, kernels are run and fractions kept as well."""
         failed, result = self._run(call)
-        self._took_s = time.monotonic() - began_s
-        if not (unknown := self._count_unknown()) and failed != LOOKS:
-            return failed, result
-        self.values.fractions = True
-        with_fractions = self._run(call)
-        if failed == LOOKS or (with_fractions[0] == failed and self._count_unknown() < unknown):
-            return with_fractions
-        self.values.fractions = False
-        return self._run(call)
+        self._reads, unknown, writes = failed == LOOKS, self._count_unknown(), bool(self.earlier.lost)
+        best = kept = False, False
+        self._lost = {}
+        for more in (*([(True, False)] if writes else []), (writes, True)):
+            if not unknown and failed != LOOKS:
+                break
+            kept = more
+            self._keep_more(*kept)
+            (its_failed, its), its_unknown = self._run(call), self._count_unknown()
+            self._lost = dict(self.earlier.lost) if more[0] else {}
+            if failed == LOOKS or (its_failed == failed and its_unknown < unknown):
+                failed, result, unknown, best = its_failed, its, its_unknown, kept
+        if kept != best:
+            self._keep_more(*best)
+            failed, result = self._run(call)
+        self._runs, self._took_s = best[0], self._run_s
+        return failed, result
+
+    def _keep_more(self, runs: bool, fractions: bool) -> None:
+        """Say whether kernels that write whole numbers are run, and whether values of fractions are kept."""
+        self.earlier.runs = self.values.fills = runs
+        self.values.fractions = fractions
 
     def _count_unknown(self) -> int:
         """Return how many tensors of whole numbers were given to kernels of which nothing is known."""
@@ -150,6 +171,8 @@ class Session:
     def _run(self, call: CallExpression, instead: Mapping[int, int] | None = None) -> tuple[str, Any]:
         """Make the call; return why it failed, "" where it did not, and its result."""
         self.recorder.launches, self._made, self.choices.made, self.choices.placed = [], [], {}, {}
+        self.earlier.start()
+        began_s = time.monotonic()
         try:
             with pretended(self.mode, self.values):
                 _seed()
@@ -161,6 +184,8 @@ class Session:
             raise
         except Exception as error:
             return _explain(error), None
+        finally:
+            self._run_s = time.monotonic() - began_s
 
     def _names(self) -> Mapping[str, Any]:
         """Return the file's names, and its package by its own."""
@@ -224,12 +249,13 @@ class Session:
             return list(self.recorder.launches) if as_before and same else None
 
         self.recorder.look = self.values.look_whole
+        self._keep_more(self._runs, self.values.fractions)
         try:
             own = {key: int(key.removeprefix(CALL)) for key in chosen if key.startswith(CALL)}
             sizes = [size for size in call.sizes[:MOST_SIZES] if size not in own.values()]
             trials = try_choices(run, lambda: {**own, **self.choices.made, **self.choices.placed}, sizes, self.launches, chosen)
         finally:
-            self.recorder.look = self.values.look
+            self.recorder.look = self.values.describe
         return [{"at": each.at, "sizes": [list(one) for one in each.sizes.items()], "names": list(each.names), "was": each.was,
                  "changes": each.changes, "choice": each.choice, "is": each.chosen, "verdict": each.verdict, "tiles": each.tiles,
                  "launch": short_of(each.launch)} for each in trials]
@@ -302,7 +328,7 @@ def _count(first: float, end: float | None = None, step: float = 1) -> int:
 
 
 def _values(maker: str, given: list[Any], more: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return what the call says that a tensor of whole numbers holds; of randint and randperm the same numbers each time."""
+    """Return what the call says that a tensor of whole numbers holds; of randint what an adapter draws too."""
     with _disable_current_modes():
         if maker == "arange":
             return torch.arange(*given, dtype=dtype)
@@ -312,9 +338,8 @@ def _values(maker: str, given: list[Any], more: Mapping[str, Any], shape: tuple[
             return torch.randperm(shape[0], dtype=dtype, generator=torch.Generator().manual_seed(0))
         bounds = _bounds(maker, given, more)
         if maker == "randint" and len(bounds) == 2:
-            numbers = torch.randint(int(bounds[0]), max(int(bounds[1]), int(bounds[0]) + 1), shape,
-                                    generator=torch.Generator().manual_seed(0))
-            return numbers.to(dtype)
+            numbers = torch.arange(math.prod(shape)) * STRIDE % max(int(bounds[1] - bounds[0]), 1) + int(bounds[0])
+            return numbers.reshape(shape).to(dtype)
         return torch.full(shape, bounds[0] if maker == "full" and bounds else int(maker == "ones")).to(dtype)
 
 
@@ -364,8 +389,11 @@ def _explain(error: BaseException) -> str:
 
 
 def short_of(launch: Launch) -> dict[str, Any]:
+    """Return what is told of a launch of a call that is made again: without what its tensors hold."""
     told = describe_launch(launch)
-    return {name: told[name] for name in ("kernel", "grid", "arguments", "constexprs", "options")}
+    arguments = {name: {part: its for part, its in one.items() if part not in ("values", "packed")}
+                 for name, one in told["arguments"].items()}
+    return {**{name: told[name] for name in ("kernel", "grid", "constexprs", "options")}, "arguments": arguments}
 
 
 def _grids(launch: Launch) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ class Recorded:
     here      what follows the call's sizes in no simple way, so that it is known at these sizes alone
     unsure    what could not be told, and has to be asked
     untuned   what is left as the host has it, with why
+    follows   whether an earlier kernel of the call was run, so that what its tensors hold belongs together
     shown     what is tuned because other values of it leave the same (`tried`); `read` what is by the text alone, with why
     """
 
@@ -58,6 +59,7 @@ class Recorded:
     untuned: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     read: dict[str, str] = field(default_factory=dict)
+    follows: bool = False
 
     @property
     def name(self) -> str:
@@ -74,7 +76,7 @@ def understand(told: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> list[R
 
 
 def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel: Kernel | None) -> Recorded:
-    each = Recorded(at, launch)
+    each = Recorded(at, launch, follows=any(one["kernel"] in told.get("ran", ()) for one in told["launches"][:at]))
     points = list(read_again(told, at, launch))
     each.dims = name_dims(told, launch, points)
     varied = {one["size"] for one in told.get("with_sizes", ())}
@@ -110,9 +112,9 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
     each.here += dict.fromkeys(name for path, formula in each.formulas.items()
                                if formula is None and (name := path.split(".")[1]) not in told_by)
     drawn = {one["storage"] for one in told.get("inputs", ())
-             if one["maker"] == "randperm" or (one["maker"] == "randint" and len(one["bounds"]) == 2)}
+             if (one["maker"] == "randperm" and not each.follows) or (one["maker"] == "randint" and len(one["bounds"]) == 2)}
     each.here += [name for name, one in launch["arguments"].items()
-                  if "values" in one and one["storage"] not in drawn and name not in each.here]
+                  if {"values", "packed"} & one.keys() and one["storage"] not in drawn and name not in each.here]
     blocks = [name for name in each.params if name not in OPTIONS]
     each.shown = [name for name in blocks if evidence.of(name) == RIGHT]
     each.untuned += [f"{name}: no value above {launch['constexprs'][name]['value']}: {evidence.of(name)}" for name in blocks

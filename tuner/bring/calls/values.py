@@ -17,6 +17,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
+from tuner.bring.python_text import MOST_PACKED, pack
+
 MOST_ELEMENTS, MOST_FRACTIONS, FEW_VALUES, FEWEST = 1 << 20, 1 << 20, 1 << 14, 64
 # operations that fill a tensor with one number; None: it is the last argument
 _FILLS = {"zeros": 0.0, "zeros_like": 0.0, "new_zeros": 0.0, "zero_": 0.0, "zero": 0.0, "ones": 1.0, "ones_like": 1.0,
@@ -33,6 +35,8 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
 
     computes = False                # whether torch itself looks at tensors just now
     fractions = False               # whether values of fractions are kept too, and drawn for memory that kernels fill
+    fills = False                   # whether kernels are run, which fill memory that holds whole numbers
+    follows = False                 # whether one was, so that what several tensors hold belongs together
 
     all: ClassVar[list[Values]] = []
 
@@ -58,6 +62,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         """Return what a tensor is known to hold: `filled` with one number, `counts` from 0, few `values`; {} where nothing is.
 
         `anything`: memory that the host does not write, so that whatever it holds will do.
+        Once a kernel was run, of more values all that can be `packed`, as those of several tensors belong together.
         Of some values: whether it `permutes` the numbers from 0; of many: their `bounds` [low, high) and whether they are `sorted`.
         """
         values = self.of(tensor)
@@ -77,29 +82,48 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             flat, count = values.reshape(-1).long(), torch.arange(values.numel())          # torch compares no uint32
             if values.dim() == 1 and bool((flat == count).all()):
                 return {"counts": True}
-            if values.numel() > FEWEST and values.dim() == 1 and bool((flat.sort().values == count).all()):
+            if not self.follows and values.numel() > FEWEST and values.dim() == 1 and bool((flat.sort().values == count).all()):
                 return {"permutes": True}
             if values.numel() <= FEW_VALUES:
                 return {"values": values.tolist()}
+            if self.follows and values.numel() <= MOST_ELEMENTS and len(packed := pack(flat.tolist())) <= MOST_PACKED:
+                return {"packed": packed}
             if values.dtype is torch.bool:
                 return {}
             return {"bounds": [int(flat.min()), int(flat.max()) + 1], "sorted": bool((flat[1:] >= flat[:-1]).all())}
 
     def look(self, tensor: torch.Tensor) -> dict[str, Any]:
-        """Return what a kernel finds in a tensor that it is given (`describe`); what it was filled with is not known afterwards."""
+        """Return what a kernel of which nothing is known finds in a tensor (`describe`); it may write there."""
         known = self.describe(tensor)
-        self._filled.pop(id(tensor), None)
+        self.note_written(tensor)
         return known
+
+    def note_written(self, tensor: torch.Tensor) -> None:
+        """Note that a kernel wrote to a tensor: it does not hold what it was filled with any more."""
+        self._filled.pop(id(tensor), None)
 
     def look_whole(self, tensor: torch.Tensor) -> dict[str, Any]:
         """Return the same for a launch that is run here: the `tensor` of its values, however many there are."""
-        values, known = self.of(tensor), self.look(tensor)
+        values, known = self.of(tensor), self.describe(tensor)
+        if values is not None and self.fills:           # a kernel may write there next
+            with _disable_current_modes():
+                values = values.clone()
         return {**known, **({"tensor": values} if values is not None and values.shape == tensor.shape else {})}
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Note that a tensor's values are not known any more: a kernel wrote it."""
         self._kept.pop(id(tensor), None)
         self._filled.pop(id(tensor), None)
+
+    def forget_memory(self, tensor: torch.Tensor) -> None:
+        """Note the same of a tensor and of each that shares its memory."""
+        values = self.of(tensor)
+        self.forget(tensor)
+        if values is None:
+            return
+        place = values.untyped_storage().data_ptr()
+        for at in [at for at, (_, its) in self._kept.items() if its.untyped_storage().data_ptr() == place]:
+            self._kept.pop(at)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (),
                            kwargs: Mapping[str, Any] | None = None) -> Any:
@@ -139,6 +163,9 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             self._beside(func, args, kwargs, out)
         elif self.fractions and ("empty" in name or name.startswith("rand")) and self.is_small(out) and out.is_floating_point():
             self.keep(out, self.draw(out.shape, out.dtype, uniform=name.startswith(("rand.", "rand_"))))
+        elif self.fills and name.partition(".")[0] in _EMPTY and self.is_small(out):
+            with _disable_current_modes():
+                self.keep(out, torch.empty_strided(tuple(out.shape), out.stride(), dtype=out.dtype, device="cpu").zero_())
         elif (is_made or (given and all(each is not None for each in known))) and not any(
                 each in name for each in _RANDOM):
             self._beside(func, args, kwargs, out)

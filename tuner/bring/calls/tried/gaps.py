@@ -62,9 +62,14 @@ def _call(kernel: Any, *given: Any, **more: Any) -> Any:
     return InterpretedFunction(kernel.fn)(*given, **more)
 
 
-def fill_gaps() -> None:
-    """Let this process, a fork of its own, interpret what Triton's interpreter alone does not."""
+def let_call() -> None:
+    """Let this process, a fork of its own, interpret functions that are compiled, and loops; nothing computes another result."""
     JITFunction.__call__ = _call
     FunctionRewriter.ast_transformer = _Loops()
+
+
+def fill_gaps() -> None:
+    """Let this process, a fork of its own, interpret what Triton's interpreter alone does not."""
+    let_call()
     interpreter_builder.create_inline_asm = _inline_asm
     interpreter_builder.create_extern_elementwise = _extern

@@ -73,7 +73,11 @@ class Memory:
                 self._unknown[storage._cdata] = (inner.data_ptr(), inner.data_ptr() + count * dtype.itemsize, name)
         real = torch.empty(0, dtype=dtype, device="cpu")
         offset = FENCE // dtype.itemsize + fake.storage_offset()
-        return real.set_(self._buffers[storage._cdata].untyped_storage(), offset, tuple(fake.shape), fake.stride())
+        real.set_(self._buffers[storage._cdata].untyped_storage(), offset, tuple(fake.shape), fake.stride())
+        held = self.launch.held.get(name, {})
+        if "tensor" in held and "filled" not in held and 0 not in fake.stride():
+            real.copy_(held["tensor"])          # a part of memory of which all is not known
+        return real
 
     def _values(self, name: str, fake: torch.Tensor, count: int) -> torch.Tensor:
         """Return what the tensor's memory holds: what the host is known to have put there, else numbers drawn by its name."""
@@ -122,10 +126,11 @@ class Left:
 
 
 def interpret(launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], limit_s: float, whole: Sequence[bool],
-              widens: bool) -> Left:
+              widens: bool, may_rest: bool = False) -> Left:
     """Return what a launch leaves. Of an axis of the grid that is not `whole` the first and the last programs alone are run.
 
-    widens  tensors in bf16, and arguments that name it, are float32: the interpreter knows little of bf16
+    widens    tensors in bf16, and arguments that name it, are float32: the interpreter knows little of bf16
+    may_rest  whether a launch may leave all as it was
     Raises CannotTry for what cannot be made or would take longer than `limit_s` of CPU, ArithmeticError for a write beyond a
     tensor, and whatever the interpreter raises.
     """
@@ -154,7 +159,7 @@ def interpret(launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], limi
         scope.restore()
     if why := memory.why_broken():
         raise ArithmeticError(why)
-    if memory.sums() == before:
+    if not may_rest and memory.sums() == before:
         raise CannotTry("with inputs like these it leaves all as it was")
     return Left(memory.tensors, memory.whole(), frozenset(shapes), next(filter(None, map(memory.find_unknown, read)), ""))
 
