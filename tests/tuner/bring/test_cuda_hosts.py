@@ -22,7 +22,7 @@ from tuner.bring.cuda.libraries import stand_ins
 from tuner.bring.cuda.source import read_cuda
 from tuner.bring.cuda.structs import fields_of, fields_written
 from tuner.bring.cuda.ties import Tie, find_ties, followed
-from tuner.bring.cuda.understand import MOST, RecordedCuda, _fit_by_cases, _fit_elements, _rests_on
+from tuner.bring.cuda.understand import MOST, RecordedCuda, _fit_by_cases, _fit_elements, _rests_on, _strides
 from tuner.bring.own.client import sources_of
 from tuner.bring.own.picked import read_one
 from tuner.tuning.cuda import nvrtc
@@ -138,10 +138,12 @@ void Ops::other(Held *x) { twice(x->data(), x->size()); }
 
 @pytest.mark.parametrize(("body", "changed"), [
     ("const int BM = 64, BN = 64; k<BM, BN><<<n / BM, BM * BN / 64>>>(x);", "const int BM = 32, BN = 64;"),
-    ("int block = 4 * 32; k2<<<n / block, block>>>(x);", "int block = 64;")])
+    ("int block = 4 * 32; k2<<<n / block, block>>>(x);", "int block = 64;"),
+    ("if (n > 8) launch<64, 8>(x, n);", "launch<64, 16>(x, n)")])
 def test_a_number_of_the_host_is_changed_where_it_stands(tmp_path: Path, body: str, changed: str) -> None:
     text = f"""template <int BM, int BN> __global__ void k(float *x) {{ x[blockIdx.x * BM + BN] = 0; }}
 __global__ void k2(float *x) {{ x[blockIdx.x * blockDim.x + threadIdx.x] = 0; }}
+template <int W, int BN> void launch(float *x, int n) {{ k<W, BN><<<n, dim3(32, BN)>>>(x); }}
 void run(float *x, int n) {{ {body} }}
 """
     assert changed in host_part(text, tmp_path, "mine.cu", "run").text
@@ -305,6 +307,13 @@ def test_a_grid_by_cases() -> None:
     assert _fit_by_cases(each, SimpleNamespace(text="k<<<grid, 256>>>(n);"), points, 0) is None       # type: ignore[arg-type]
 
 
+def test_shared_memory_of_a_row_and_of_the_threads_or_of_two_tiles() -> None:
+    seen = [({"n": n, "T": t, "BK": k}, 2 * n + 4 * t) for n, t, k in ((1024, 256, 8), (2048, 256, 8), (1024, 64, 8), (7, 256, 16))]
+    assert fit_simple(seen, ["n"], ["T", "BK"], []) == '(meta["n"] * 2 + meta["T"] * 4)'
+    tiles = [(env, env["T"] * env["BK"] * 512) for env, _ in seen]
+    assert fit_simple(tiles, ["n"], ["T", "BK"], []) == '(meta["T"] * meta["BK"] * 512)'
+
+
 def test_a_grid_over_the_elements_of_a_tensor() -> None:
     launches = [({"B": b, "C": c, "H": h, "W": w}, b * c * h * w, by) for b, c, h, w, by in (
         (4, 8, 56, 48, 256), (2, 8, 56, 48, 256), (4, 9, 56, 48, 256), (4, 8, 7, 48, 256), (4, 8, 56, 5, 256), (4, 8, 56, 48, 64))]
@@ -339,6 +348,17 @@ def test_a_kernel_that_names_its_threads_keeps_them(tmp_path: Path, body: str, r
     path = tmp_path / "mine.cu"
     path.write_text(f"__global__ void k(float *x) {{ {body} x[blockIdx.x * blockDim.x + threadIdx.x] = 1; }}\n")
     assert _rests_on(read_cuda(path)[0], 1024) == rests
+
+
+@pytest.mark.parametrize(("body", "strides"), [
+    ("for (int i = threadIdx.x; i < n; i += blockDim.x) x[blockIdx.x * n + i] = 0;", True),
+    ("for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x) x[i] = 0;", False),
+    ("extern __shared__ float s[]; for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] = s[i];", False)])
+def test_threads_that_a_kernel_steps_by_are_its_own(tmp_path: Path, body: str, strides: bool) -> None:
+    """They are tuned however a host computes them: neither grid nor memory follow them."""
+    path = tmp_path / "mine.cu"
+    path.write_text(f"__global__ void k(float *x, int n) {{ {body} }}\n")
+    assert _strides(read_cuda(path)[0]) == strides
 
 
 def test_a_header_that_is_missing_names_its_package() -> None:
@@ -378,6 +398,15 @@ __global__ void sums(float *out, const float *in) {
     assert nvrtc.compile_function(text, "sums", {}, "sm_90a", folder=tmp_path).n_regs
 
 
+@compiles
+@pytest.mark.torch
+def test_a_kernel_that_is_declared_before_it_is_defined_has_its_body(tmp_path: Path) -> None:
+    text = "__global__ void k(float *o);\n__global__ void k(float *o) { o[threadIdx.x] = 1; }\n"
+    assert nvrtc.compile_function(text, "k", {}, "sm_90a", folder=tmp_path).n_regs
+    with pytest.raises(nvrtc.CompileFailed, match="k has no body here"):
+        nvrtc.compile_function(text.partition("\n")[0], "k", {}, "sm_90a", folder=tmp_path)
+
+
 def test_types_of_cutlass_are_read_where_they_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernels are not launched: headers that do are left out. A file's own names within its namespace see the library's."""
     text = """#include <cutlass/half.h>
@@ -396,3 +425,21 @@ void run(cutlass::Mine *x, int n) { k<<<n / 128, 128>>>(x); }
     assert "namespace cutlass { using namespace ::cutlass; }" in part.text and nvrtc.include_folders()[-1].startswith(str(tmp_path))
     said = say_errors("mine.cu:4:1: error: 'cutlass' has not been declared", "mine.cu", part.left_out)
     assert "pip install nvidia-cutlass" in said
+
+
+@compiles
+@pytest.mark.process
+@pytest.mark.torch
+def test_a_kernel_of_a_header_of_the_repository_is_tuned_as_the_files_own(tmp_path: Path) -> None:
+    (tmp_path / "scale.cuh").write_text("""#pragma once
+constexpr int kThreads = 128;
+__global__ void scale_k(float *y, const float *x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i];
+}
+inline void launch(float *y, const float *x, int n) { scale_k<<<(n + kThreads - 1) / kThreads, kThreads>>>(y, x, n); }
+""")
+    text = '#include "scale.cuh"\nvoid scale(float *y, const float *x, int n) { launch(y, x, n); }\n'
+    found, adapter = recorded(tmp_path, text, "scale(empty(100000), randn(100000), 100000)")
+    assert found.default == {"block_size_x": 128} and 'with_name("mine.cu"), "scale_k"' in adapter
+    assert [each.name for each in read_cuda(tmp_path / "mine.cu")] == []

@@ -20,6 +20,8 @@ def fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
     for find in (_fit_affine, _fit_power, _fit_tiles):
         if (formula := find(seen, sizes)) is not None:
             return formula
+    if (formula := _fit_multiple(seen, blocks) or _fit_sum(seen, sizes, blocks)) is not None:
+        return formula
     more: dict[str, tuple[str, list[int]]] = {}
     varying = [name for name in blocks if len({env.get(name, 0) for env, _ in seen}) > 1]
     for at, name in enumerate(varying):
@@ -34,6 +36,37 @@ def fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
         points = [({**env, name: value}, number) for (env, number), value in zip(seen, values, strict=True)]
         if (formula := fit(points, sizes, [name], META, ())) is not None:
             return re.sub(r", \(([^()]*)\)\)", r", \1)", formula.replace(META.format(name), text))
+    return None
+
+
+def _fit_multiple(seen: Sequence[Point], blocks: Sequence[str]) -> str | None:
+    """Return a block, or the product of two, times a number: `BM * BK * 4`, the bytes of a tile."""
+    named = [(META.format(name), [env.get(name, 0) for env, _ in seen]) for name in blocks]
+    pairs = [(f"{one} * {other}", [left * right for left, right in zip(ones, others, strict=True)])
+             for at, (one, ones) in enumerate(named) for other, others in named[at:]]
+    for text, values in (*named, *pairs):
+        times = seen[0][1] // values[0] if values[0] else 0
+        if times > 1 and all(value * times == number for value, (_, number) in zip(values, seen, strict=True)):
+            return f"({text} * {times})"
+    return None
+
+
+def _fit_sum(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str]) -> str | None:
+    """Return a size and a block, each times a number, and one beside: `2 * columns + 4 * threads`, bytes of a row and of warps."""
+    base, number = seen[0]
+    for name in sizes:
+        for block in blocks:
+            by_size = next(((env[name] - base[name], other - number) for env, other in seen if env.get(name, 0) != base.get(name, 0)
+                            and env.get(block) == base.get(block)), (0, 0))
+            by_block = next(((env[block] - base[block], other - number) for env, other in seen
+                             if env.get(block, 0) != base.get(block, 0) and env.get(name) == base.get(name)), (0, 0))
+            if not by_size[1] or not by_block[1] or by_size[1] % by_size[0] or by_block[1] % by_block[0]:
+                continue
+            ones, others = by_size[1] // by_size[0], by_block[1] // by_block[0]
+            beside = number - ones * base[name] - others * base[block]
+            if min(ones, others) > 0 <= beside and all(ones * env[name] + others * env[block] + beside == other
+                                                       for env, other in seen):
+                return f"({META.format(name)} * {ones} + {META.format(block)} * {others}{f' + {beside}' if beside else ''})"
     return None
 
 

@@ -71,12 +71,18 @@ def _say_death(told: str) -> str:
     return told
 
 
-def sources_of(path: Path) -> dict[str, CudaSource]:
-    """Return the kernels of a file that can be read, by name, the first of each. Raises Refused."""
+def sources_of(path: Path, told: Mapping[str, Any] | None = None) -> dict[str, CudaSource]:
+    """Return the kernels of a file that can be read, by name, the first of each; of its own headers what a call launches.
+
+    Raises Refused.
+    """
     found: dict[str, CudaSource] = {}
-    for each in read_cuda(path):
-        if not each.function.problem:
-            found.setdefault(each.function.name, each)
+    launched = {each["kernel"] for each in (told or {}).get("launches", ())}
+    for others in (False, True):
+        if not others or launched - found.keys():
+            for each in read_cuda(path, others):
+                if not each.function.problem:
+                    found.setdefault(each.function.name, each)
     return found
 
 
@@ -88,7 +94,7 @@ def check_call(path: Path, name: str, call: str, dtype: str, macros: Mapping[str
     """
     told = record_call(path, call, dtype, macros, step)
     keep(told)
-    understood = [pair for pair in understand_cuda(told, sources_of(path)) if name in ("", pair[0].name)]
+    understood = [pair for pair in understand_cuda(told, sources_of(path, told)) if name in ("", pair[0].name)]
     launched = list(dict.fromkeys(each["kernel"] for each in told["launches"]))
     if not understood:
         raise Refused(f"the call launches {', '.join(launched)}" + (f", no {name}" if name else ", which cannot be read"))
@@ -173,7 +179,7 @@ def drafts_of(path: Path, told: Mapping[str, Any], call: CallExpression, name: s
               ) -> Drafts:
     """Return (what was recorded, kernel, its adapter or Refused) of each kernel that a record launches. Raises Refused."""
     found: Drafts = []
-    for each, source in understand_cuda(told, sources_of(path)):
+    for each, source in understand_cuda(told, sources_of(path, told)):
         if name in ("", each.name):
             try:
                 found.append((each, source, write_called_cuda(each, source, told, call, path.name, macros or {})))

@@ -95,7 +95,7 @@ def host_part(text: str, folder: Path, name: str, function: str, fields: Sequenc
     added = _added(source, wanted, f"{function}|0", numbers)
     plain = "\n".join([*before, f'#line 1 "{name}"', code, '#include "ridgepoint_runtime.h"', *added, ""])
     launching = [at for at in sorted(reached) if source.items[at].kind == "function"]
-    variants = variants_of(source, read_text(source.text), kernels, launching)
+    variants = variants_of(source, read_text(source.text, others=True), kernels, launching)
     # each in a namespace of its own, the file as it is as well: else a kernel of a type of CUDA's is found in two of them
     every = [Variant("", 0, source.text), *variants]
     pieces = [_in_namespace(each, bare, function, number, name, numbers) for number, each in enumerate(every)]

@@ -13,6 +13,7 @@ from profiles.base.refused import Refused
 from tuner.bring.cuda.space import THREADS, fixed_of, knows, narrow, values_of
 from tuner.bring.cuda.ties import Tie, find_ties
 from tuner.tuning.cuda.functions import BLOCK, MOST_THREADS, Axis, CudaFunction, CudaText
+from tuner.tuning.cuda.includes import with_own_headers
 from tuner.tuning.cuda.text import read_file, read_text
 from tuner.tuning.operators.limits import Limits
 from tuner.tuning.space import Constraint, Param, Space
@@ -99,9 +100,10 @@ def _holds(rule: Expression) -> Callable[[Mapping[str, Any]], bool]:
     return lambda config: bool(rule.value(config))
 
 
-def read_cuda(path: Path) -> list[CudaSource]:
-    """Return the functions of a .cu file with a proposed space each. Raises Refused."""
-    text, holds = read_file(path)
+def read_cuda(path: Path, others: bool = False) -> list[CudaSource]:
+    """Return the functions of a .cu file with a proposed space each; `others`: with those of its own headers. Raises Refused."""
+    text, holds = read_file(path, others)
+    text = with_own_headers(text, path.parent, path.name) if others else text
     return [propose(path, text, holds, each) for each in holds.functions]
 
 

@@ -88,7 +88,8 @@ def values_of(name: str, start: int | None, several: Sequence[int], *, is_flag: 
     elif is_threads:
         values = (8, 16, 32)                                # one name for two axes
     elif few_values := few(name):
-        values = few_values
+        near = [each for each in (start // 2, start, start * 2) if each] if start and start > 0 and max(few_values) > 1 else []
+        values = near if near and near[0] > max(few_values) else [*few_values, *near]         # a tile of 64 is no 1 to 8
     elif start is not None and start > 0 and others:
         values = [each for each in (start // 4, start // 2, start, start * 2, start * 4) if each >= 1]
     else:

@@ -24,7 +24,7 @@ from tuner.tuning.cuda.source import Source
 from tuner.tuning.team.expressions import FUNCTIONS
 
 SMEM = "smem"
-MOST, _ELEMENTS = "most", "number_of_elements"
+MOST, WARP, _ELEMENTS = "most", 32, "number_of_elements"
 _MOST_KNOWN, _LARGE, _FEW = 24, 1024, 64
 _OF_A_BLOCK = re.compile(r"Block[A-Z]\w+$")
 _COMPARED = re.compile(r"(?:<=?|>=?|==)\s*(\d{1,9})\b(?!\s*>)")
@@ -73,12 +73,13 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source
             continue
         if moved.get(name) and _is_tied(name, moved[name], points[0], each.params):
             continue
-        if name in BLOCK and moved.get(name) and (rests := _rests_on(source, value)):
+        is_free = name == BLOCK[0] and not moved.get(name) and value >= WARP and _strides(source)
+        if name in BLOCK and (is_free or moved.get(name)) and (rests := _rests_on(source, value)):
             if rests != MOST:
                 each.untuned.append(f"{name}={value} is not tuned: the kernel itself rests on {value}")
                 continue
             values = tuple(one for one in values if one <= value)
-        if moved.get(name) and (values := tuple(one for one in values if type(one) is type(value))):
+        if (is_free or moved.get(name)) and (values := tuple(one for one in values if type(one) is type(value))):
             each.params[name], each.default[name] = tuple(sorted({*values, value})), value
         else:
             each.untuned.append(f"{name}={value} is not tuned: the host was not seen to choose another")
@@ -117,6 +118,22 @@ def _rests_on(source: CudaSource, threads: int) -> str:
                 of_block = before == "," and after in (">", ",") and any(_OF_A_BLOCK.match(one) for one in words[begin:at])
                 found.add(MOST if is_shared or of_block else word)
     return "" if not found else MOST if found == {MOST} and asks else str(threads)
+
+
+def _strides(source: CudaSource) -> bool:
+    """Return whether a kernel goes through its elements in steps of its threads along x, whatever their number: each block its own.
+
+    `for (int i = threadIdx.x; i < n; i += blockDim.x)`, and nowhere `blockIdx.x * blockDim.x`: neither its grid nor its memory
+    follow the threads. What they are, the host may compute in any way.
+    """
+    read, steps = Source(source.text), False
+    for item in read.of_name.get(source.function.name, ()):
+        words = read.body_of(item) if item.kind == "kernel" else ()
+        for at in (at for at in range(2, len(words) - 3) if words[at:at + 3] == ["blockDim", ".", "x"]):
+            steps |= words[at - 1] == "+="
+            if "*" in (words[at - 1], words[at + 3]):
+                return False
+    return steps and not source.function.dynamic_shared
 
 
 def _overflows(launch: Mapping[str, Any], one: Again) -> bool:

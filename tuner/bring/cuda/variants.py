@@ -10,7 +10,9 @@ from typing import Any
 from tuner.bring.cuda.source import CudaSource, propose
 from tuner.tuning.cuda.defines import without_defines
 from tuner.tuning.cuda.functions import BLOCK, CudaFunction, CudaText
+from tuner.tuning.cuda.items import Item
 from tuner.tuning.cuda.source import Source
+from tuner.tuning.cuda.tokens import close_angle, split_at_commas
 
 MOST_VARIANTS, MOST_THREADS, WARP = 10, 1024, 32
 
@@ -72,6 +74,10 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
         return
     out, changed = list(source.text), False
     places = [at for item in bodies for at in range(max(item.body, item.first), item.last + 1)]
+    if at := _given(source, name, value, bodies):                  # launch<32, 2>(x), of template <int T, int ROWS> void launch
+        begin, end = source.tokens.places[at], source.tokens.end_of(at)
+        yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
+        return
     if local := [at for at in places if _declares(source, at, name, value)]:         # const int BM = 64;
         at = local[0] + 2
         begin, end = source.tokens.places[at], source.tokens.end_of(at)
@@ -93,6 +99,20 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
                 changed |= number == str(value)
     if changed:
         yield Variant(name, other, "".join(out))
+
+
+def _given(source: Source, name: str, value: int, bodies: Sequence[Item]) -> int:
+    """Return the place of the number that a call gives for a template parameter of a host, which has its name; 0 for none."""
+    for item in bodies:
+        heads = [head[-1] for head in split_at_commas(source.template_of(item)) if head] if item.template >= 0 else []
+        for at in (at for each in bodies for at in range(each.first, each.last) if name in heads):
+            if source.words[at] == item.names[0] and source.words[at + 1] == "<":
+                closed = close_angle(source.words, at + 1, len(source.words))
+                begins = [place for place in range(at + 1, closed) if source.words[place] in ("<", ",")]
+                place = begins[heads.index(name)] + 1 if len(begins) == len(heads) else 0
+                if place and _number(source.words[place]) == value and source.words[place + 1] in (",", ">"):
+                    return place
+    return 0
 
 
 def _declares(source: Source, at: int, name: str, value: int) -> bool:

@@ -15,7 +15,9 @@ from tuner.tuning.cuda.tokens import is_word
 # names that a tuner gives a meaning to: Kernel Tuner's, and those that people write
 TUNED = re.compile(
     r"block_size(?:_[xyz])?$|tile_size(?:_[xyz])?$"
-    r"|[A-Z_]*(?:BLOCK|TILE|CHUNK|UNROLL|VEC|STAGES|THREADS|ITEMS_PER|PER_THREAD)[A-Z_0-9]*$|work_per_thread|use_\w+$|[BTW][MNK]$|loop_unroll_factor|read_only$|reuse_|vector$"
+    r"|[A-Z_]*(?:BLOCK|TILE|CHUNK|UNROLL|VEC|STAGES|THREADS|ITEMS_PER|PER_THREAD)[A-Z_0-9]*$|work_per_thread|use_\w+$|[BTW][MNK]$"
+    r"|k(?:[A-Z]\w*)?(?:Block|Tile|Chunk|Unroll|Stages|Threads|ItemsPer|PerThread)[A-Z]?\w*$|loop_unroll_factor|read_only$|reuse_"
+    r"|vector$"
 )
 
 _TYPES = {"int", "unsigned", "bool", "auto", "size_t", "float", "typename", "class", "long", "uint"}

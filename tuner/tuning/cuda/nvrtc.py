@@ -215,6 +215,8 @@ def compile_function(text: str, expression: str, defines: Mapping[str, str], arc
         except Exception as again:
             raise CompileFailed(say_error(str(again), missing)) from again
     symbol = _as_text(made.symbol_mapping.get(expression) or made.symbol_mapping.get(expression.encode()) or expression)
+    if f".text.{symbol}".encode() not in bytes(made.code):          # declared and nowhere defined
+        raise CompileFailed(f"{expression} has no body here" + (f" (left out: {', '.join(missing[:6])})" if missing else ""))
     binary = _binary(symbol, bytes(made.code), log)
     _keep(key, binary)
     return binary

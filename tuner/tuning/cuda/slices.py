@@ -20,9 +20,13 @@ KNOWN_SCOPES = {"std", "cuda", "cooperative_groups", "nvcuda", "cub", "thrust", 
 
 
 def kernels_of(source: Source, name: str) -> list[Item]:
-    """Return the kernels of a name: its last part, without the namespaces before it and a template's arguments."""
+    """Return the kernels of a name: its last part, without the namespaces before it and a template's arguments.
+
+    Those with a body stand first: a header, or the file itself further up, may declare them.
+    """
     last = name.partition("<")[0].strip().rpartition("::")[2]
-    return [item for item in source.of_name.get(last, ()) if item.kind == "kernel" and item.names[0] == last]
+    found = [item for item in source.of_name.get(last, ()) if item.kind == "kernel" and item.names[0] == last]
+    return sorted(found, key=lambda item: item.body < 0)
 
 
 def reached_by(source: Source, begin: Iterable[Item], names: Iterable[str] = ()) -> set[int]:

@@ -42,8 +42,8 @@ _DIRECTIVE = re.compile(r"^[ \t]*#[ \t]*(?!if|elif).*$", re.MULTILINE)
 _BUILT_IN = {"blockIdx", "blockDim", "threadIdx", "gridDim", "warpSize", "__CUDA_ARCH__"}
 
 
-def read_file(path: Path) -> tuple[str, CudaText]:
-    """Return the text of a .cu file and what it holds. Raises Refused."""
+def read_file(path: Path, others: bool = False) -> tuple[str, CudaText]:
+    """Return the text of a .cu file and what it holds; `others`: with the kernels of its own headers. Raises Refused."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise Refused(f"{path.name}: more than {MAX_FILE_BYTES:,} bytes")
@@ -53,11 +53,14 @@ def read_file(path: Path) -> tuple[str, CudaText]:
         text = content.decode(errors="replace").replace("\r\n", "\n")  # comments in Latin-1 are no reason to refuse
     except OSError as error:
         raise Refused(f"{path}: {getattr(error, 'strerror', None) or 'no text'}") from error
-    return text, read_text(text, path.parent)
+    return text, read_text(text, path.parent, others)
 
 
-def read_text(text: str, folder: Path | None = None) -> CudaText:
-    """Return the functions and macros of a text; `folder`: where headers lie that it includes. Raises Refused."""
+def read_text(text: str, folder: Path | None = None, others: bool = False) -> CudaText:
+    """Return the functions and macros of a text; `folder`: where headers lie that it includes; `others`: with their kernels.
+
+    Raises Refused.
+    """
     if len(text) > MAX_FILE_BYTES:
         raise Refused(f"{len(text):,} characters; at most {MAX_FILE_BYTES:,}")
     source = Source(with_own_headers(text, folder) if folder is not None else text)
@@ -68,7 +71,8 @@ def read_text(text: str, folder: Path | None = None) -> CudaText:
     defines = defines_of(source)
     flow, declared, functions = Flow(source), declared_names(source), []
     kernels = [
-        item for item in source.items if item.kind in ("kernel", "broken") and (item.body >= 0) and not source.file_of(item.first)
+        item for item in source.items
+        if item.kind in ("kernel", "broken") and item.body >= 0 and (others or not source.file_of(item.first))
     ]
     if len(kernels) > MAX_FUNCTIONS:
         raise Refused(f"more than {MAX_FUNCTIONS} __global__ functions")

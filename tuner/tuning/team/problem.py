@@ -15,7 +15,7 @@ import torch
 
 from tuner.tuning.cuda import nvrtc
 from tuner.tuning.cuda.defines import as_macro, without_defines
-from tuner.tuning.cuda.functions import BLOCK, C_TYPES, CudaArgument
+from tuner.tuning.cuda.functions import BLOCK, C_TYPES, CudaArgument, CudaFunction, CudaText
 from tuner.tuning.cuda.text import read_file
 from tuner.tuning.kernels import device as target
 from tuner.tuning.kernels.problem import Calls, Problem, check_elements, full_precision, generator_on, normal, torch_dtype
@@ -84,6 +84,10 @@ class TeamInputs:
 STATIC_LIMIT_BYTES = 48 << 10       # of shared memory, above which a launch must ask (CUDA C++ Programming Guide, shared memory)
 
 
+def _function(holds: CudaText, name: str) -> CudaFunction | None:
+    return next((each for each in holds.functions if name in (each.name, each.qualified)), None)
+
+
 class Launches:
     """Launches of an operator's function on `args`, compiled for a device's GPU.
 
@@ -96,7 +100,10 @@ class Launches:
         kernel: CudaKernel = adapter.kernel
         self._dtype, self._file = dtype, Path(kernel.file)
         self._text, holds = read_file(self._file)
-        function = next((each for each in holds.functions if kernel.function in (each.name, each.qualified)), None)
+        function = _function(holds, kernel.function)
+        if function is None:                            # of a header of its own
+            holds = read_file(self._file, others=True)[1]
+            function = _function(holds, kernel.function)
         if function is None:
             raise ValueError(f"{self._file.name} holds no __global__ function {kernel.function}; it holds "
                              f"{', '.join(each.name for each in holds.functions) or 'none'}")
