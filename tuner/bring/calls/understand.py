@@ -92,8 +92,7 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
         each.chosen[name] = _who(each, name, value, told, points, kernel, varied, evidence)
         if each.chosen[name] == CHOSEN:
             number = value["value"]
-            each.params[name] = (number // 2, number) if evidence.is_half_right(name) else \
-                few_values(name, value["value"]) or powers_around(value["value"])
+            each.params[name] = (number // 2, number) if evidence.is_half_right(name) else _values_around(name, number, evidence)
             each.default[name] = value["value"]
     if each.widened:
         seen = {name for one in (told.get("grids") or [])[at:at + 1] for other in one for name in other["instead"]}
@@ -125,6 +124,12 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
     return each
 
 
+def _values_around(name: str, value: int, evidence: Evidence) -> tuple[Any, ...]:
+    """Return the values that are proposed around one, without those that were seen to leave something else."""
+    values = few_values(name, value) or powers_around(value)
+    return tuple(one for one in values if 4 * one > value) if evidence.is_fourth_wrong(name) else tuple(values)
+
+
 def _tie(each: Recorded, points: Sequence[Again], evidence: Evidence) -> None:
     """Let blocks that were seen to change together alone be one parameter: the others are what it is."""
     blocks = [name for name in each.params if each.chosen.get(name) == CHOSEN and not evidence.is_alone(name)]
@@ -150,7 +155,7 @@ def _widen(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | None, evi
         is_block = steps is None or name in steps.moves & steps.ranges
         if name not in OPTIONS and type(value) is int and name in seen and evidence.of(name) in ("", RIGHT) and (
                 is_block or (evidence.of(name) == RIGHT and _is_stepped(steps, name, evidence))):
-            each.params[name] = few_values(name, value) or powers_around(value)
+            each.params[name] = _values_around(name, value, evidence)
 
 
 def _find_derived(each: Recorded, launch: Mapping[str, Any], points: Sequence[Again]) -> None:
@@ -204,7 +209,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     is_block = steps is None or (name in steps.moves and (name in steps.ranges or is_extent(name, points)))
     is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves - steps.divides)
     overridden = [one for one in points if one.choice and one.constexpr(name) not in (None, number)]
-    seen = evidence.of(name)
+    seen = evidence.of(name, fourth=bool(follows))          # half a block may cover nearly all of a size that it follows
     is_stepped = _is_stepped(steps, name, evidence)
     is_right = seen == RIGHT and is_stepped
     if follows:

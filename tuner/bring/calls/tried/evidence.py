@@ -16,16 +16,26 @@ class Evidence:
 
     tries: Sequence[Mapping[str, Any]] = field(default=())
 
-    def _own(self, name: str) -> list[Mapping[str, Any]]:
-        """Return the trials of a constexpr that were run: of the choices that set it the one that changes least beside it."""
+    def _own(self, name: str, fourth: bool = False) -> list[Mapping[str, Any]]:
+        """Return the trials of a constexpr that were run: of the choices that set it the one that changes least beside it.
+
+        fourth  with that of a fourth of its value
+        """
         known = [one for one in self.tries if name in one["names"] and not one["verdict"].startswith(UNTRIED)
-                 and (not one["choice"] or one["is"] == self._value(one, name))]
+                 and (not one["choice"] or one["is"] == self._value(one, name)) and (fourth or not self._is_fourth(one, name))]
         least = min((one["changes"] for one in known), default=0)
         return [one for one in known if one["changes"] == least]
 
-    def of(self, name: str) -> str:
+    def _is_fourth(self, one: Mapping[str, Any], name: str) -> bool:
+        return int(self._value(one, name) or 0) * 4 <= one["was"].get(name, 0)
+
+    def is_fourth_wrong(self, name: str) -> bool:
+        """Return whether a fourth of a value was seen to leave something else."""
+        return any(one["verdict"] != RIGHT for one in self._own(name, fourth=True) if self._is_fourth(one, name))
+
+    def of(self, name: str, fourth: bool = False) -> str:
         """Return "right" where other values of a constexpr, smaller ones too, left the same; what did not; "" where none ran."""
-        own = self._own(name)
+        own = self._own(name, fourth)
         wrong = next((one for one in own if one["verdict"] != RIGHT), None)
         if wrong is not None:
             return f"with {self._value(wrong, name)} in its place {wrong['verdict']}"
@@ -33,8 +43,8 @@ class Evidence:
         return RIGHT if any(smaller) else ""            # a larger one alone may cover a size
 
     def is_half_right(self, name: str) -> bool:
-        """Return whether a smaller value left the same where a larger one did not."""
-        own = self._own(name)
+        """Return whether smaller values left the same where a larger one did not."""
+        own = self._own(name, fourth=True)
         smaller = [one["verdict"] == RIGHT for one in own if self._value(one, name) < one["was"].get(name, 0)]
         larger = [one["verdict"] == RIGHT for one in own if self._value(one, name) > one["was"].get(name, 0)]
         return bool(smaller) and bool(larger) and all(smaller) and not any(larger)
