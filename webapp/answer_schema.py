@@ -49,7 +49,8 @@ class TypedSchema(AutoSchema):
     def describe(self, kind: Any) -> Any:
         """Return the schema of a type; each part that has a name is listed once."""
         told = msgspec.json.encode(json_schema(kind, "#/components/schemas/{name}")).decode()
-        schema, parts = json.loads(re.sub(r'(?<="#/components/schemas/)\w+', lambda found: listed_as(found[0]), told))
+        schema, parts = json.loads(re.sub(r'(?<="#/components/schemas/)\w+', lambda found: listed_as(found[0]), told),
+                                   object_hook=as_constant)
         for name, part in parts.items():
             component = ResolvedComponent(          # type: ignore[no-untyped-call]
                 name=listed_as(name), type=ResolvedComponent.SCHEMA, object=name, schema=part)
@@ -57,6 +58,12 @@ class TypedSchema(AutoSchema):
                 warn(f"two types are called {name}")
             self.registry.register_on_missing(component)
         return schema
+
+
+def as_constant(said: dict[str, Any]) -> dict[str, Any]:
+    """Return a Literal's schema as a constant: of an enum the generator makes a part of its own, and asks its type."""
+    only = said.get("enum", ())
+    return {"type": "string", "const": only[0]} if list(said) == ["enum"] and len(only) == 1 else said
 
 
 class TypedFields(OpenApiSerializerFieldExtension):          # type: ignore[no-untyped-call]    # spectacular has no types there

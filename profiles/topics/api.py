@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
@@ -12,12 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from profiles.base.answers import FindingJson
 from profiles.exports.api import FORMAT, asked_format
 from profiles.exports.files import table_of_cells, table_response
 from profiles.ingest.trace import SummaryTable
 from profiles.models import Profile
 from profiles.topics import services
+from profiles.topics.documents import DOCUMENT
 from profiles.topics.table import TOPICS, Topic, topic_of
 
 
@@ -28,30 +28,13 @@ def _topic(pk: int, name: str) -> tuple[Profile, Topic]:
     return get_object_or_404(Profile, pk=pk, status=Profile.Status.READY, kind=Profile.Kind.TRACE), topic
 
 
-class TopicJson(TypedDict):
-    """What one analysis of the whole trace found; `numbers` are the analysis' own; names in `answer` stand in backticks."""
-
-    topic: str
-    version: int
-    written: int
-    applies: bool
-    answer: str
-    numbers: dict[str, Any]
-    tables: list[SummaryTable]
-    findings: list[FindingJson]
-    seconds: float
-    given: NotRequired[str]
-    refused_mb: NotRequired[float]              # it exceeded so much memory, or time: not tried again until more is allowed
-    refused_s: NotRequired[float]
-
-
 class TopicWaitsJson(TypedDict):
     topic: str
     state: str
 
 
 class TopicApi(APIView):
-    @extend_schema(operation_id="profile_analysis", responses={200: TopicJson | SummaryTable, 202: TopicWaitsJson},
+    @extend_schema(operation_id="profile_analysis", responses={200: DOCUMENT | SummaryTable, 202: TopicWaitsJson},
                    parameters=[OpenApiParameter("table", int, description="this table as a file, with `format`"), FORMAT])
     def get(self, request: Request, pk: int, name: str) -> Response | HttpResponse:
         """What one analysis of the whole trace found: answer, numbers, tables, findings. 202 while a worker makes it."""

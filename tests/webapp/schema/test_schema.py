@@ -17,7 +17,6 @@ FREE = {
     "AroundJson.detail", "SliceDetailJson.detail",          # arguments of a record, as the program that traced wrote them
     "ProfileDetail.metadata",                               # versions and settings that the file states
     "QueryChartJson.chart",                                 # a figure as Bokeh reads it
-    "TopicJson.numbers",                                    # those of each analysis, as its page shows them
 }
 # reads whose answers grow with uploads, jobs, people or GPUs: all of them are asked for in pages
 PAGED = {
