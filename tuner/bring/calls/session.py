@@ -248,12 +248,20 @@ class Session:
             same = [each.name for each in self.recorder.launches] == [each.name for each in self.launches]
             return list(self.recorder.launches) if as_before and same else None
 
+        def look(instead: Mapping[int, int], choices: Mapping[str, int]) -> list[Launch] | None:
+            self._keep_more(self._runs and self._reads, self.values.fractions)
+            try:
+                return run(instead, choices)
+            finally:
+                self._keep_more(self._runs, self.values.fractions)
+
         self.recorder.look = self.values.look_whole
         self._keep_more(self._runs, self.values.fractions)
         try:
             own = {key: int(key.removeprefix(CALL)) for key in chosen if key.startswith(CALL)}
             sizes = [size for size in call.sizes[:MOST_SIZES] if size not in own.values()]
-            trials = try_choices(run, lambda: {**own, **self.choices.made, **self.choices.placed}, sizes, self.launches, chosen)
+            trials = try_choices(run, look, lambda: {**own, **self.choices.made, **self.choices.placed}, sizes, self.launches,
+                                 chosen)
         finally:
             self.recorder.look = self.values.describe
         return [{"at": each.at, "sizes": [list(one) for one in each.sizes.items()], "names": list(each.names), "was": each.was,

@@ -6,6 +6,7 @@ them and gives them to later kernels as it would on a GPU. What cannot be run, o
 
 from __future__ import annotations
 
+import hashlib
 import resource
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from profiles.base.refused import Refused
-from tuner.bring.calls.recorder import Launch
+from tuner.bring.calls.recorder import Launch, describe
 from tuner.bring.calls.tried.gaps import let_call
 from tuner.bring.calls.tried.interpreted import FILLS, interpret
 from tuner.bring.calls.values import Values
@@ -25,6 +26,7 @@ from tuner.bring.forked import told_in_fork
 from tuner.bring.source import Kernel, all_kernels_of
 
 CALL_S, MOST_S = 10.0, 40.0         # of CPU, for the kernels of one call and of all that is made again
+MOST_KEPT, MOST_KEPT_BYTES = 64, 1 << 20            # launches whose results are kept for the same again, and their bytes
 MOST_READ = 64              # texts of kernels that are kept
 CLOCK = 3                   # seconds that one of CPU may take, where others use this machine too
 
@@ -35,6 +37,7 @@ class Earlier:
     def __init__(self, values: Values) -> None:
         self.values, self.runs = values, False
         self._most_s = MOST_S
+        self._kept: dict[str, list[dict[str, Any]]] = {}        # what launches left, by all that they were given
         self.start()
 
     def start(self) -> None:
@@ -73,9 +76,16 @@ class Earlier:
                 for name, tensor in launch.given.items() if isinstance(tensor, torch.Tensor)
                 and ((known := self._known(tensor)) is not None or name in launch.held)}
         with _disable_current_modes():
-            said, died = told_in_fork(_leave, replace(launch, held=held), written, self._left_s, limit_s=CLOCK * self._left_s)
-        if died or not said or "done" not in said[-1]:
-            return said[-1]["failed"] if said and "failed" in said[-1] else "its process dies" if died else "there was no time"
+            key = _key_of(launch, held)
+            if (said := self._kept.get(key, [])) == []:
+                said, died = told_in_fork(_leave, replace(launch, held=held), written, self._left_s, limit_s=CLOCK * self._left_s)
+                if not said or not {"done", "failed"} & said[-1].keys():
+                    return "its process dies" if died else "there was no time"
+                if sum(len(one.get("bytes", b"")) for one in said) <= MOST_KEPT_BYTES:
+                    self._kept[key] = said
+                    self._kept.pop(next(iter(self._kept)) if len(self._kept) > MOST_KEPT else "", None)
+        if "failed" in said[-1]:
+            return str(said[-1]["failed"])
         for one in said[:-1]:
             self._keep(launch.given[one["name"]], one)
         return ""
@@ -113,6 +123,21 @@ def _leave(say: Callable[[dict[str, Any]], None], launch: Launch, written: list[
         kind = str(tensor.dtype).removeprefix("torch.")
         say({"name": name, "dtype": kind, "bytes": tensor.reshape(-1).view(torch.uint8).numpy().tobytes()})
     say({"done": True})
+
+
+def _key_of(launch: Launch, held: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a hash of all that a launch is given, as far as it is known."""
+    key = hashlib.blake2b(repr((launch.name, launch.kernel.fn.__code__.co_filename, launch.programs)).encode())
+    storages: dict[int, int] = {}           # whatever their addresses are in this call
+    for name, value in launch.given.items():
+        told = describe(value)
+        at = storages.setdefault(told["storage"], len(storages)) if "storage" in told else 0
+        key.update(f"{name}={told | {'storage': at}!r}".encode())
+    for name, known in held.items():
+        key.update(f"{name} {[(part, its) for part, its in known.items() if part != 'tensor']!r}".encode())
+        if "tensor" in known:
+            key.update(known["tensor"].contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return key.hexdigest()
 
 
 def _spent_s() -> float:

@@ -42,14 +42,15 @@ class Trial:
     sizes: dict[int, int] = field(default_factory=dict)     # numbers of the call that are others
 
 
-def try_choices(run: Run, made: Made, sizes: Sequence[int], launches: Sequence[Launch], choices: Iterable[str]) -> list[Trial]:
-    """Return each trial with its verdict; `choices` are the keys of what is tried.
+def try_choices(run: Run, look: Run, made: Made, sizes: Sequence[int], launches: Sequence[Launch], choices: Iterable[str]
+                ) -> list[Trial]:
+    """Return each trial with its verdict; `choices` are the keys of what is tried, and `look` runs without what tensors hold.
 
     Those of a small call. A kernel that does not run there is tried with the call's own numbers: a list of lengths in the call
     stays as it is where the tensor that they are of gets smaller.
     """
     end_s = time.monotonic() + TRY_S
-    keys, small = list(choices), choose_small(run, sizes, launches)
+    keys, small = list(choices), choose_small(look, sizes, launches)
     done = _try_at(run, made, small, sizes, keys, end_s)
     lost = {each.at for each in done if each.verdict.startswith(UNTRIED) and each.verdict != NO_TIME} - {
         each.at for each in done if not each.verdict.startswith(UNTRIED)}
