@@ -1,5 +1,6 @@
 """Every topic, in the order in which the profile page shows them. A new one: a function in `profiles/analysis/`, a template
-in `templates/profiles/topics/`, the type of its numbers in `profiles/topics/documents/`, and a line here; a picture on its page: a line in `profiles/topics/pages.py`.
+in `templates/profiles/topics/`, the type of its numbers in `profiles/topics/documents/`, and a line here; a picture on its page: a
+line in `profiles/topics/pages.py`.
 
 What an analysis of a trace is given beside the trace: ceilings measured on GPUs of its model, shapes that people typed.
 """
