@@ -309,6 +309,7 @@ PACKAGES = {
     "opentelemetry": ("workers.metrics.otlp", "workers.spans"),
     "packaging": ("webapp.supply.archive",),
     "prometheus_client": ("workers.metrics.prometheus", "webapp.operate.observed"),
+    "pip": ("workers.code.sdist",),
     "psutil": ("webapp.*", "workers.*"),
     "psycopg": ("webapp.*", "workers.away"),
     "pyarrow": ("profiles.*",),

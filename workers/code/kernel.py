@@ -1,7 +1,7 @@
 """A kernel file that somebody named by repository and commit, or by package and version: fetched, unpacked, read behind walls.
 
-Repositories as suites' builds have them (git.py). A package is downloaded by pip as a wheel: a source distribution would run its
-set-up. Of what was unpacked only sources stay. Nothing of it runs here.
+Repositories as suites' builds have them (git.py). A package is downloaded as a wheel by pip, else as the file of its source
+distribution (sdist.py): pip itself would run the set-up of one. Of what was unpacked only sources stay. Nothing of it runs here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ LOOK_S = 0.2
 PIPS = ("PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
         "PATH", "HOME", "XDG_CONFIG_HOME", "LD_LIBRARY_PATH")
 ShouldStop = Callable[[], bool]
+WHEEL = ("pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet",
+         "--disable-pip-version-check")
+SDIST = Path(__file__).with_name("sdist.py")
 
 
 def fetch(source: Mapping[str, Any], project: int, *, walls: bool, should_stop: ShouldStop,
@@ -59,9 +62,8 @@ def fetch(source: Mapping[str, Any], project: int, *, walls: bool, should_stop: 
         key = store.key("kernel", project, source["name"], source["version"])
 
         def make(into: Path) -> dict[str, Any]:
-            wheel = download(source["name"], source["version"], into.parent / "wheels", limits, should_stop)
-            unpack_archive(wheel, into, limits.unpacked)
-            return {"resolved": f"sha256:{hashlib.sha256(wheel).hexdigest()}", "files": keep_sources(into)}
+            file = download(source["name"], source["version"], into.parent / "downloads", limits, should_stop)
+            return unpack_package(file, into, limits)
 
     held = store.find_or_make(key, make, should_stop)
     try:
@@ -100,15 +102,49 @@ def pick(folder: Path, path: str, *, walls: bool, should_stop: ShouldStop) -> di
     return told
 
 
-def download(name: str, version: str, folder: Path, limits: Limits, should_stop: ShouldStop) -> bytes:
-    """Return a wheel of a package, as pip finds it with this host's configuration. Raises SandboxError."""
+def unpack_package(file: Path, into: Path, limits: Limits) -> dict[str, Any]:
+    """Write the sources of a wheel or a source distribution to `into`, an empty folder; return {"resolved", "files"}.
+
+    What a source distribution holds lies below NAME-VERSION/, which is left out, and so are links. Raises SandboxError.
+    """
+    data = file.read_bytes()
+    if file.suffix == ".whl":
+        unpack_archive(data, into, limits.unpacked)
+    else:
+        unpacked = into.parent / "unpacked"
+        unpack_archive(data, unpacked, limits.unpacked, links=True)
+        inside = list(unpacked.iterdir())
+        into.rmdir()
+        (inside[0] if len(inside) == 1 and inside[0].is_dir() else unpacked).rename(into)
+    return {"resolved": f"sha256:{hashlib.sha256(data).hexdigest()}", "files": keep_sources(into)}
+
+
+def download(name: str, version: str, folder: Path, limits: Limits, should_stop: ShouldStop) -> Path:
+    """Return a wheel of a package, else its source distribution, as pip finds them with this host's configuration.
+
+    Raises SandboxError.
+    """
     if importlib.util.find_spec("pip") is None:
         raise SandboxError("pip is not installed on this worker", "install it there, or name a repository")
     folder.mkdir()
-    environ = {key: value for key, value in os.environ.items() if key.startswith(PIPS)}
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input",
-               "--quiet", "--disable-pip-version-check", "--dest", str(folder), f"{name}=={version}"]
     end_s = time.monotonic() + limits.seconds
+    reasons = []
+    for command in ([sys.executable, "-m", *WHEEL, "--dest", str(folder), f"{name}=={version}"],
+                    [sys.executable, "-I", str(SDIST), name, version, str(folder)]):
+        said = _run_bounded(command, folder, f"{name}=={version}", end_s, limits, should_stop)
+        found = sorted(each for each in folder.iterdir() if each.is_file() and each.suffix in (".whl", ".gz", ".zip"))
+        if said is None and len(found) == 1:
+            if found[0].stat().st_size > limits.bytes:
+                raise _too_large(f"{name}=={version}", limits)
+            return found[0]
+        reasons.append(_reason(said or ""))
+    raise SandboxError(f"{name}=={version}: {reasons[0]}", f"as a source distribution: {reasons[1]}"[:300])
+
+
+def _run_bounded(command: Sequence[str], folder: Path, named: str, end_s: float, limits: Limits, should_stop: ShouldStop
+                 ) -> str | None:
+    """Run a download into a folder; return what it said where it failed, None where it did not. Raises SandboxError."""
+    environ = {key: value for key, value in os.environ.items() if key.startswith(PIPS)}
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(command, cwd=folder, env={**environ, "TMPDIR": str(folder)}, stdin=subprocess.DEVNULL, stdout=said,
                                  stderr=said, start_new_session=True)
@@ -119,19 +155,17 @@ def download(name: str, version: str, folder: Path, limits: Limits, should_stop:
                 if should_stop():
                     raise SandboxError("stopped")
                 if time.monotonic() > end_s:
-                    raise SandboxError(f"{name}=={version}: not downloaded within {limits.seconds:.0f} s", "try again later")
+                    raise SandboxError(f"{named}: not downloaded within {limits.seconds:.0f} s", "try again later")
                 if folder_bytes(folder) > limits.bytes:
-                    raise SandboxError(f"{name}=={version}: more than {limits.bytes >> 20} MiB", "name its repository")
+                    raise _too_large(named, limits)
         finally:
             child.kill()
             child.wait()
-        found = sorted(folder.glob("*.whl"))
-        if child.returncode or len(found) != 1:
-            raise SandboxError(f"{name}=={version}: {_reason(os.pread(said.fileno(), 8000, 0).decode(errors='replace'))}",
-                               "a package with a wheel; of one without, name its repository")
-    if found[0].stat().st_size > limits.bytes:
-        raise SandboxError(f"{name}=={version}: more than {limits.bytes >> 20} MiB", "name its repository")
-    return found[0].read_bytes()
+        return os.pread(said.fileno(), 8000, 0).decode(errors="replace") or "ERROR: it failed" if child.returncode else None
+
+
+def _too_large(named: str, limits: Limits) -> SandboxError:
+    return SandboxError(f"{named}: more than {limits.bytes >> 20} MiB", "name its repository")
 
 
 def _reason(said: str) -> str:

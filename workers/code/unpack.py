@@ -82,14 +82,14 @@ class _Bounded(io.RawIOBase):
         return data
 
 
-def unpack_archive(data: bytes, folder: Path, bounds: Bounds) -> Unpacked:
-    """Write the files of a .tar.gz or .zip. Raises SandboxError."""
+def unpack_archive(data: bytes, folder: Path, bounds: Bounds, *, links: bool = False) -> Unpacked:
+    """Write the files of a .tar.gz or .zip; `links` of a .tar.gz: they are left out, else refused. Raises SandboxError."""
     try:
         if data[:4] == b"PK\x03\x04":
             found = _unpack_zip(data, folder, bounds)
         else:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as plain:
-                found = unpack_tar(plain, folder, bounds, links=False)
+                found = unpack_tar(plain, folder, bounds, links=links)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, ValueError, RuntimeError) as error:
         raise SandboxError(f"the archive cannot be read: {error}"[:300], "a .tar.gz or .zip file") from error
     if not found.files:

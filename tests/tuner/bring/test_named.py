@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +26,7 @@ from tuner.bring.checks import services, sources
 from tuner.bring.own import picked
 from tuner.models import KernelCheck
 from workers.code import git, kernel
+from workers.code.unpack import Bounds
 from workers.core import sandboxed
 from workers.core.child import SandboxError
 from workers.tune import check as check_worker
@@ -60,6 +63,20 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, st
     run("add", "-A")
     run("commit", "--quiet", "-m", "x")
     return f"file://{folder}", run("rev-parse", "HEAD")
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is pip's only index."""
+    pytest.importorskip("pip")
+    (tmp_path / "index").mkdir()
+    monkeypatch.setattr(settings, "HOME", tmp_path / "home")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    return tmp_path / "index"
 
 
 def fetched(source: Mapping[str, Any], owner: Any, monkeypatch: pytest.MonkeyPatch, **more: Any) -> KernelCheck:
@@ -129,23 +146,82 @@ def test_what_is_not_there_is_said(olga: Any, repository: tuple[str, str], monke
 
 @behind_walls
 @in_threads
-def test_a_wheel_is_downloaded_and_nothing_of_it_installed(olga: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wheel_is_downloaded_and_nothing_of_it_installed(olga: Any, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By pip itself, from a folder as its index."""
-    pytest.importorskip("pip")
-    wheel(tmp_path / "index" / "acme_ops-1.2-py3-none-any.whl",
+    wheel(index / "acme_ops-1.2-py3-none-any.whl",
           {"acme_ops/__init__.py": "", "acme_ops/add.py": ADD, "acme_ops/x.so": "0"})
-    monkeypatch.setattr(settings, "HOME", tmp_path / "home")
-    for name in [name for name in os.environ if name.startswith("PIP_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     before = set(Path(sys.prefix).glob("lib/*/site-packages/acme*"))
     check = fetched(sources.read_source("acme-ops==1.2"), olga, monkeypatch)
     assert [each["path"] for each in check.source["found"]] == ["acme_ops/add.py"] and check.source["files"] == 2
     assert check.source["resolved"].startswith("sha256:") and set(Path(sys.prefix).glob("lib/*/site-packages/acme*")) == before
     error = fetched(sources.read_source("acme-ops==1.3"), olga, monkeypatch).error
     assert error["what"] == "acme-ops==1.3: No matching distribution found for acme-ops==1.3"
+
+
+SET_UP = "open({0!r}, 'w').write('ran')\n"
+
+
+@behind_walls
+@in_threads
+def test_a_package_without_a_wheel_is_read_and_its_set_up_never_run(olga: Any, tmp_path: Path, index: Path,
+                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = tmp_path / "ran"
+    sdist(index / "acme-ops-1.2.tar.gz", {
+        "setup.py": SET_UP.format(str(ran)), "backend.py": SET_UP.format(str(ran)), "PKG-INFO": "Name: acme-ops\nVersion: 1.2\n",
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "src/acme_ops/__init__.py": "", "src/acme_ops/add.py": ADD, "weights.bin": "0"})
+    check = fetched(sources.read_source("acme-ops==1.2"), olga, monkeypatch)
+    assert [each["path"] for each in check.source["found"]] == ["src/acme_ops/add.py"] and check.source["files"] == 4
+    data = (index / "acme-ops-1.2.tar.gz").read_bytes()
+    assert check.source["resolved"] == f"sha256:{hashlib.sha256(data).hexdigest()}" and not ran.exists()
+
+
+def sdist(path: Path, files: Mapping[str, str], *others: tarfile.TarInfo, top: str = "acme-ops-1.2/") -> Path:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(top + name)
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+        for entry in others:
+            archive.addfile(entry)
+    return path
+
+
+def linked(name: str, to: str, kind: bytes) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, to
+    return entry
+
+
+def test_a_hostile_source_distribution_reaches_nothing(tmp_path: Path) -> None:
+    limits = git.Limits(bytes=1 << 20, seconds=20.0, unpacked=Bounds(bytes=1 << 16, entries=20, seconds=20.0))
+    secret = tmp_path / "secret.py"
+    secret.write_text("SECRET = 1\n")
+
+    def unpacked(name: str, *given: Any, **more: Any) -> Path:
+        into = tmp_path / name / "code"
+        into.mkdir(parents=True)
+        kernel.unpack_package(sdist(tmp_path / f"{name}.tar.gz", *given, **more), into, limits)
+        return into
+
+    device, outside = linked("acme-ops-1.2/d.py", "", tarfile.CHRTYPE), linked("/etc/x.py", "", tarfile.REGTYPE)
+    refused = {"above": ({"../../evil.py": ADD},), "absolute": ({}, outside), "device": ({}, device),
+               "bomb": ({"a.py": "0" * (1 << 20)},), "many": ({f"{at}.py": "" for at in range(30)},), "empty": ({},)}
+    for name, given in refused.items():
+        with pytest.raises(SandboxError):
+            unpacked(name, *given)
+    links = [linked(f"acme-ops-1.2/{name}", to, kind) for name, to, kind in (
+        ("link.py", str(secret), tarfile.SYMTYPE), ("folder", str(tmp_path), tarfile.SYMTYPE),
+        ("hard.py", str(secret), tarfile.LNKTYPE))]
+    into = unpacked("links", {"a.py": ADD}, *links)
+    assert [path.name for path in into.rglob("*")] == ["a.py"]
+    # a file through a link that was left out lies in a folder of that name, inside
+    through = sdist(tmp_path / "through.tar.gz", {"a.py": ADD}, linked("acme-ops-1.2/folder", str(tmp_path), tarfile.SYMTYPE),
+                    linked("acme-ops-1.2/folder/evil.py", "", tarfile.REGTYPE))
+    (tmp_path / "through" / "code").mkdir(parents=True)
+    kernel.unpack_package(through, tmp_path / "through" / "code", limits)
+    assert (tmp_path / "through" / "code" / "folder" / "evil.py").is_file() and not (tmp_path / "folder").exists()
+    assert not [path for path in tmp_path.rglob("evil.py") if "through" not in path.parts] and secret.read_text() == "SECRET = 1\n"
 
 
 def wheel(path: Path, files: Mapping[str, str]) -> None:
@@ -156,7 +232,6 @@ def wheel(path: Path, files: Mapping[str, str]) -> None:
     with zipfile.ZipFile(content, "w") as archive:
         for each, text in {**files, **told}.items():
             archive.writestr(each, text)
-    path.parent.mkdir()
     path.write_bytes(content.getvalue())
 
 
