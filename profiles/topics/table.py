@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from profiles.analysis.core import gpus
 from profiles.analysis.core.result import Result
@@ -28,7 +28,9 @@ from profiles.analysis.trace.operators.topic import operators_result
 from profiles.analysis.trace.sampled.topic import sampled_result
 from profiles.analysis.trace.sequences.topic import sequences_result
 from profiles.analysis.trace.time.result import time_result
+from profiles.base.answers import FindingJson
 from profiles.ceilings.selectors import measured_gpus
+from profiles.ingest.trace import SummaryTable
 from profiles.models import Profile
 from profiles.store.objects import typed_read
 
@@ -62,6 +64,24 @@ def _rates(measured: MeasuredCeilings) -> dict[str, float]:
 def fingerprint(given: dict[str, Any]) -> str:
     """Return what tells a document of other given facts from this one's."""
     return hashlib.sha256(json.dumps(given, sort_keys=True).encode()).hexdigest()[:16]
+
+
+Times = dict[str, float]                    # part of a time → ns
+
+
+class TopicDocument(TypedDict):
+    """What one analysis of the whole trace found; names in `answer` stand in backticks."""
+
+    version: int
+    written: int
+    applies: bool
+    answer: str
+    tables: list[SummaryTable]
+    findings: list[FindingJson]
+    seconds: float
+    given: NotRequired[str]
+    refused_mb: NotRequired[float]              # it exceeded so much memory, or time: not tried again until more is allowed
+    refused_s: NotRequired[float]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 
 from profiles.analysis.trace.breakdown import NamedTime
 from profiles.base.answers import Scalar
-from profiles.topics.documents.document import Times, TopicDocument
+from profiles.topics.table import Times, TopicDocument
 
 
 class TimeClasses(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from profiles.analysis.trace.breakdown import NamedTime
-from profiles.topics.documents.document import Times, TopicDocument
+from profiles.topics.table import Times, TopicDocument
 
 
 class Products(TypedDict):
