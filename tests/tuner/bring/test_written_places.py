@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.tuner.bring.test_calls import Calls
+from tuner.bring.calls.received import read_record
 
 FILE = '''
 import torch, triton, triton.language as tl
@@ -139,6 +141,25 @@ def of_a_triangle(x):
         return (tiles * (tiles + 1) // 2,)
     triangle[grid](x, x.numel())
 
+@triton.autotune(configs=[triton.Config({"BM": 32, "WIDE": wide}) for wide in (False, True)], key=["M"])
+@triton.jit
+def flagged(x, M, BM: tl.constexpr, WIDE: tl.constexpr):
+    for at in range(tl.program_id(0) * BM, tl.program_id(0) * BM + 1 if WIDE else M, BM):
+        o = at + tl.arange(0, BM)
+        tl.store(x + o, tl.load(x + o, mask=o < M) * 2, mask=o < M)
+
+class Flagged(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        assert torch.tensor(-1).cuda().is_cuda and torch.zeros(4, device="cuda").to("cuda").device.type == "cuda"
+        grad = grad.clone()
+        flagged[lambda meta: (triton.cdiv(grad.numel(), meta["BM"]) if meta["WIDE"] else 1,)](grad, grad.numel())
+        return grad
+
 @triton.jit
 def meta_kernel(x, **meta):
     tl.store(x, meta["VALUE"])
@@ -223,3 +244,11 @@ def test_a_grid_of_no_simple_formula_is_a_table_over_the_listed_blocks(calls: Ca
     found = calls.record("of_a_triangle(randn(1024))")["triangle"]
     assert found.recorded and found.recorded["grid_formula"] == '{(16,): 2080, (32,): 528, (64,): 136}[meta["BM"],]'
     assert not found.problems and "NotImplementedError" not in calls.adapters["triangle"] and "only=" in calls.adapters["triangle"]
+
+
+@pytest.mark.torch
+def test_a_flag_that_moves_the_grid_of_a_backward_pass_is_in_its_table(calls: Calls) -> None:
+    found = calls.record("Flagged.apply(randn(1024, requires_grad=True)).backward(randn(1024))")["flagged"]
+    assert found.recorded and found.recorded["grid_formula"] == '{(False,): 1, (True,): 32}[meta["WIDE"],]'
+    assert not found.problems and not [note for note in found.notes if "did not end" in note]
+    read_record(json.loads(json.dumps(calls.told, allow_nan=False)))

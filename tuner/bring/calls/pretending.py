@@ -6,12 +6,13 @@ that torch is given becomes "cpu", and to the file's own code a tensor says "cud
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, ClassVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import BackwardCFunction
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -22,6 +23,8 @@ GPU = torch.device("cuda", 0)
 
 class _OnCpu(TorchFunctionMode):        # type: ignore[misc]
     """Gives torch the CPU wherever the file says cuda."""
+
+    active: ClassVar[_OnCpu | None] = None          # of the call that is made
 
     def __init__(self, values: Values) -> None:
         super().__init__()
@@ -78,10 +81,24 @@ def stand_in_tensors() -> None:
         torch._C._swap_tensor_impl(one, other)
 
     torch.utils.swap_tensors = swap_tensors
+    BackwardCFunction.apply = _in_mode(BackwardCFunction.apply)
+
+
+def _in_mode(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function's backward pass within the mode: autograd's engine calls it outside."""
+    def run(self: Any, *given: Any) -> Any:
+        with _OnCpu.active or nullcontext():
+            return apply(self, *given)
+
+    return run
 
 
 @contextmanager
 def pretended(mode: FakeTensorMode, values: Values) -> Iterator[None]:
     """Make and compute tensors without memory, on a GPU as it seems."""
-    with mode, values, _OnCpu(values):
-        yield
+    with mode, values, _OnCpu(values) as on_cpu:
+        _OnCpu.active = on_cpu
+        try:
+            yield
+        finally:
+            _OnCpu.active = None

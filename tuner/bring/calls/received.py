@@ -130,7 +130,8 @@ def _extents(told: Any) -> dict[str, Any]:
 
 
 def _other_grid(told: Any) -> dict[str, Any]:
-    return {"instead": _named(told["instead"], _whole), "grid": _list(told["grid"], _whole)}
+    return {"instead": _named(told["instead"], lambda each: each if isinstance(each, bool) else _whole(each)),
+            "grid": _list(told["grid"], _whole)}
 
 
 def _named(told: Any, read: Callable[[Any], Any]) -> dict[str, Any]:

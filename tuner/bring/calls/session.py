@@ -412,13 +412,14 @@ def _grids(launch: Launch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     sizes = {each.name: launch.given[each.name] for each in launch.kernel.params
              if each.is_constexpr and type(launch.given.get(each.name)) is int and launch.given[each.name] > 0}
-    listed = [{name: value for name, value in config.items() if name in sizes and type(value) is int}
+    flags = {each.name for each in launch.kernel.params if type(launch.given.get(each.name)) is bool}
+    listed = [{name: value for name, value in config.items() if (name in sizes and type(value) is int) or name in flags}
               for config in (launch.autotune or {}).get("kept", ())[:MOST_LISTED]]
     alone = [{name: other} for name, value in sizes.items()
              for other in (2 * value, value // 2, 4 * value, value // 4, *(config[name] for config in listed if name in config))]
     for instead in _once([*alone, *listed]):
         try:
-            programs = launch.programs_with(instead) if min(instead.values(), default=0) > 0 else None
+            programs = launch.programs_with(instead) if all(each > 0 or each is False for each in instead.values()) else None
         except Exception:
             continue
         if programs is not None:

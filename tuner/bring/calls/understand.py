@@ -331,7 +331,7 @@ def _grid_tables(each: Recorded, told: Sequence[Sequence[Mapping[str, Any]]]) ->
     """Return each axis of a grid as a table over the blocks of the listed configurations; [] where it is not known for one."""
     grids = {tuple(sorted(one["instead"].items())): one["grid"] for others in told for one in others}
     names = sorted({name for config in each.configs for name, value in config.items()
-                    if type(value) is int and name not in OPTIONS and name in each.launch["constexprs"]})
+                    if isinstance(value, int) and name not in OPTIONS and name in each.launch["constexprs"]})
     listed = {tuple((name, config.get(name)) for name in names): config for config in each.configs}
     if each.widened or not names or any(key not in grids for key in listed):
         return []
