@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tuner.bring.test_calls import Calls
+from tuner.bring.calls.fitting import fit
 from tuner.bring.calls.received import read_record
 
 FILE = '''
@@ -252,3 +253,9 @@ def test_a_flag_that_moves_the_grid_of_a_backward_pass_is_in_its_table(calls: Ca
     assert found.recorded and found.recorded["grid_formula"] == '{(False,): 1, (True,): 32}[meta["WIDE"],]'
     assert not found.problems and not [note for note in found.notes if "did not end" in note]
     read_record(json.loads(json.dumps(calls.told, allow_nan=False)))
+
+
+def test_a_program_may_go_over_several_blocks_of_a_size() -> None:
+    points = [({"K": k, "M": 512, "BK": bk, "PARTS": parts}, -(-k // (bk * parts)))
+              for k in (4096, 5000, 8192) for bk in (16, 32) for parts in (4, 64)]
+    assert fit(points, ["M", "K"], ["BK", "PARTS"], 'meta["{}"]') == 'triton.cdiv(meta["K"], (meta["BK"] * meta["PARTS"]))'

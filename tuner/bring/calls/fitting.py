@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations_with_replacement, permutations
+from itertools import combinations, combinations_with_replacement, permutations
 
 Point = tuple[Mapping[str, int], int]           # (sizes and blocks by name, the number in that call)
 MOST_FACTORS, MOST_PAIRED, MOST_EXACT = 12, 24, 40
@@ -58,6 +58,11 @@ def _covered(size: _Formula, block: _Formula) -> _Formula:
     return f"triton.cdiv({size[0]}, {block[0]})", [-(-each // by) for each, by in zip(size[1], block[1], strict=True)]
 
 
+def _pairs(blocks: Sequence[_Formula]) -> Iterator[_Formula]:
+    for (one, ones), (other, others) in combinations(blocks, 2):
+        yield f"({one} * {other})", [left * right for left, right in zip(ones, others, strict=True)]
+
+
 def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str], as_meta: str, fixed: Sequence[int]
               ) -> Iterator[_Formula]:
     """Yield formulas and their values at the points, simple ones first."""
@@ -70,6 +75,9 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
     whole = [size for size in numbers.sizes if "stride" not in size[0].lower()]
     grouped = [_covered(product, block) for product in _products(numbers.sizes, 2) for block in numbers.blocks if min(block[1]) > 0]
     yield from _products([*whole, *numbers.factors[len(numbers.sizes):]][:MOST_PAIRED], 2)      # no quotient that is one by chance
+    shared = [_covered(size, both) for size in numbers.sizes for both in _pairs(numbers.blocks) if min(both[1]) > 0]
+    yield from shared                               # a program goes over several blocks of a size
+    grouped += shared
     yield from grouped
     factors = [*numbers.factors, *grouped]
     exact = [each for each in factors if numbers.divides(each)][:MOST_EXACT]
