@@ -333,7 +333,7 @@ def _say(error: BaseException) -> str:
             at = at.__cause__                                           # type: ignore[assignment]
         cause = f"{type(at.__cause__).__name__}: {at.__cause__}" if at.__cause__ is not None else ""
         line = getattr(getattr(at, "node", None), "lineno", None)
-        of_it = dict(enumerate(str(getattr(at, "src", None) or "").splitlines(), 1)).get(line, "").strip()
+        of_it = dict(enumerate(str(getattr(at, "src", None) or "").splitlines(), 1)).get(int(line or 0), "").strip()
         said = (getattr(at, "error_message", None) or cause or text)[:MESSAGE_CHARS // 2]
         where = f" (line {line} of the kernel{': ' if of_it else ''}{of_it[:MESSAGE_CHARS // 4]})" if line else ""
         text = f"{REFUSES.format(sys.modules['triton'].__version__)}: {said}{where}"

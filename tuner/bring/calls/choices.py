@@ -136,8 +136,8 @@ class _Same(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> Any:
         if _is_marked(node) or not self.keys:
             return node
-        is_read = isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", _READ), ast.Load)
-        if is_read and not isinstance(node, ast.Name) and (text := ast.unparse(node)) in self.keys:
+        is_read = isinstance(getattr(node, "ctx", _READ), ast.Load) and not isinstance(node, ast.Name)
+        if isinstance(node, ast.expr) and is_read and (text := ast.unparse(node)) in self.keys:
             return _call(self.keys[text], node)
         return self.generic_visit(node)
 

@@ -27,7 +27,7 @@ class Evidence:
         return [one for one in known if one["changes"] == least]
 
     def _is_fourth(self, one: Mapping[str, Any], name: str) -> bool:
-        return int(self._value(one, name) or 0) * 4 <= one["was"].get(name, 0)
+        return bool(int(self._value(one, name) or 0) * 4 <= one["was"].get(name, 0))
 
     def is_fourth_wrong(self, name: str) -> bool:
         """Return whether a fourth of a value was seen to leave something else."""
