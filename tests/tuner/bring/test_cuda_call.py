@@ -105,7 +105,7 @@ def recorded(folder: Path, text: str, call: str) -> Any:
 def test_a_call_tells_grid_threads_and_template(tmp_path: Path) -> None:
     found, adapter = recorded(tmp_path, SCALE, SCALE_CALL)
     assert found.default == {"block_size_x": 256, "ITEMS": 4}
-    assert 'GRID = lambda meta: (triton.cdiv(meta["n"], meta["block_size_x"] * meta["ITEMS"]),)' in adapter
+    assert 'GRID = lambda meta: (triton.cdiv(meta["n"], (meta["block_size_x"] * meta["ITEMS"])),)' in adapter
     assert '''template=('float', '{ITEMS}')''' in adapter and 'block=lambda meta: (meta["block_size_x"],)' in adapter
     assert '"a": 2.0, "n": n' in adapter and 'out="y"' in adapter and "not independent" in adapter
 

@@ -139,6 +139,7 @@ void Ops::other(Held *x) { twice(x->data(), x->size()); }
 @pytest.mark.parametrize(("body", "changed"), [
     ("const int BM = 64, BN = 64; k<BM, BN><<<n / BM, BM * BN / 64>>>(x);", "const int BM = 32, BN = 64;"),
     ("int block = 4 * 32; k2<<<n / block, block>>>(x);", "int block = 64;"),
+    ("k<32, 64><<<n, 32>>>(x);", "(::ridgepoint::at(n, 32), k<64, 64>(x))"),
     ("if (n > 8) launch<64, 8>(x, n);", "launch<64, 16>(x, n)")])
 def test_a_number_of_the_host_is_changed_where_it_stands(tmp_path: Path, body: str, changed: str) -> None:
     text = f"""template <int BM, int BN> __global__ void k(float *x) {{ x[blockIdx.x * BM + BN] = 0; }}
@@ -310,6 +311,10 @@ def test_a_grid_by_cases() -> None:
 def test_shared_memory_of_a_row_and_of_the_threads_or_of_two_tiles() -> None:
     seen = [({"n": n, "T": t, "BK": k}, 2 * n + 4 * t) for n, t, k in ((1024, 256, 8), (2048, 256, 8), (1024, 64, 8), (7, 256, 16))]
     assert fit_simple(seen, ["n"], ["T", "BK"], []) == '(meta["n"] * 2 + meta["T"] * 4)'
+    both = [(env, 128 * env["T"] + 256 * env["BK"]) for env in ({"T": 64, "BK": 64}, {"T": 32, "BK": 64}, {"T": 64, "BK": 128})]
+    assert fit_simple(both, [], ["T", "BK"], []) == '(meta["T"] * 128 + meta["BK"] * 256)'
+    warps = [({"n": n}, -(-n // 256) * 32) for n in (2048, 4096, 2049, 128, 32768)]
+    assert fit_simple(warps, ["n"], [], []) == '(triton.cdiv(meta["n"], 256) * 32)'
     tiles = [(env, env["T"] * env["BK"] * 512) for env, _ in seen]
     assert fit_simple(tiles, ["n"], ["T", "BK"], []) == '(meta["T"] * meta["BK"] * 512)'
 
@@ -401,10 +406,10 @@ __global__ void sums(float *out, const float *in) {
 @compiles
 @pytest.mark.torch
 def test_a_kernel_that_is_declared_before_it_is_defined_has_its_body(tmp_path: Path) -> None:
-    text = "__global__ void k(float *o);\n__global__ void k(float *o) { o[threadIdx.x] = 1; }\n"
+    text = "#include <mma.h>\n__global__ void k(half *o);\n__global__ void k(half *o) { o[threadIdx.x] = 1; }\n"
     assert nvrtc.compile_function(text, "k", {}, "sm_90a", folder=tmp_path).n_regs
     with pytest.raises(nvrtc.CompileFailed, match="k has no body here"):
-        nvrtc.compile_function(text.partition("\n")[0], "k", {}, "sm_90a", folder=tmp_path)
+        nvrtc.compile_function(text.rpartition("__global__")[0], "k", {}, "sm_90a", folder=tmp_path)
 
 
 def test_types_of_cutlass_are_read_where_they_are_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,10 +17,10 @@ def fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
     """Return a formula over sizes and blocks; where none holds also over products of blocks, as `threads * ITEMS`."""
     if (formula := fit(seen, sizes, blocks, META, fixed)) is not None:
         return formula
-    for find in (_fit_affine, _fit_power, _fit_tiles):
+    for find in (_fit_affine, _fit_power, _fit_rounded, _fit_tiles):
         if (formula := find(seen, sizes)) is not None:
             return formula
-    if (formula := _fit_multiple(seen, blocks) or _fit_sum(seen, sizes, blocks)) is not None:
+    if (formula := _fit_multiple(seen, blocks) or _fit_sum(seen, [*sizes, *blocks], blocks)) is not None:
         return formula
     more: dict[str, tuple[str, list[int]]] = {}
     varying = [name for name in blocks if len({env.get(name, 0) for env, _ in seen}) > 1]
@@ -55,7 +55,7 @@ def _fit_sum(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str])
     """Return a size and a block, each times a number, and one beside: `2 * columns + 4 * threads`, bytes of a row and of warps."""
     base, number = seen[0]
     for name in sizes:
-        for block in blocks:
+        for block in (one for one in blocks if one != name):
             by_size = next(((env[name] - base[name], other - number) for env, other in seen if env.get(name, 0) != base.get(name, 0)
                             and env.get(block) == base.get(block)), (0, 0))
             by_block = next(((env[block] - base[block], other - number) for env, other in seen
@@ -90,6 +90,17 @@ def _fit_power(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
         if len(set(values)) > 1 and min(values) > 0 and all(1 << value.bit_length() - 1 == number
                                                             for value, (_, number) in zip(values, seen, strict=True)):
             return f"triton.next_power_of_2({META.format(name)} // 2 + 1)"
+    return None
+
+
+def _fit_rounded(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
+    """Return the tiles of a size, each of so many: `cdiv(dim, 256) * 32`, whole warps for a row."""
+    for name in sizes:
+        for by in _TILES[1:]:
+            tiles = [-(-env.get(name, 0) // by) for env, _ in seen]
+            times = seen[0][1] // tiles[0] if tiles[0] else 0
+            if times > 1 and len(set(tiles)) > 2 and [one * times for one in tiles] == [number for _, number in seen]:
+                return f"(triton.cdiv({META.format(name)}, {by}) * {times})"
     return None
 
 

@@ -36,9 +36,9 @@ class Library:
         # lazily: a function of CUDA's that has no stand-in, and is not called, stands in nobody's way
         opened = ctypes.CDLL(None)
         opened.dlopen.restype = ctypes.c_void_p
+        opened.dlerror.restype = ctypes.c_char_p            # looked up before: what a look-up leaves is no error of dlopen's
         handle = opened.dlopen(str(path).encode(), os.RTLD_LAZY | os.RTLD_LOCAL)
         if not handle:
-            opened.dlerror.restype = ctypes.c_char_p
             raise Refused(f"the host's part cannot be loaded: {(opened.dlerror() or b'').decode(errors='replace')}")
         self._library = ctypes.PyDLL(str(path), handle=handle)
         self._library.ridgepoint_functions.restype = ctypes.py_object

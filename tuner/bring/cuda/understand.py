@@ -240,8 +240,14 @@ def _differs(base: Again, one: Again) -> bool:
 
 def _fit_all(each: RecordedCuda, source: CudaSource, points: Sequence[Again], moved: Mapping[str, Sequence[Again]]) -> None:
     """Find the formulas of grid, block and shared memory. What one of them follows in no simple way is left as it is."""
+    apart = [one for one in points if not one.choice and any(
+        one.launch["constexprs"].get(name, {}).get("value") != points[0].launch["constexprs"][name]["value"]
+        for name in each.params if name in points[0].launch["constexprs"])]
+    if apart:
+        each.untuned.append("for some sizes the host chooses others of what is tuned: the grid is that of the call's own case")
     while True:
-        used = [one for one in points if not one.choice or any(one in moved.get(name, ()) for name in each.params)]
+        used = [one for one in points if (not one.choice and one not in apart)
+                or any(one in moved.get(name, ()) for name in each.params)]
         grid = [_read_grid(each, source, used, axis) or _fit(each, used, lambda one, axis=axis: _extent(one, axis))
                 or _fit_by_cases(each, source, used, axis) for axis in range(max(len(one.launch["grid"]) for one in used))]
         block = [META.format(name) if name in each.params else _fit(each, used, lambda one, name=name: one.launch["options"][name])

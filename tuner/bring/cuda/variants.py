@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.bring.cuda.source import CudaSource, propose
+from tuner.bring.cuda.space import THREADS
 from tuner.tuning.cuda.defines import without_defines
 from tuner.tuning.cuda.functions import BLOCK, CudaFunction, CudaText
 from tuner.tuning.cuda.items import Item
@@ -78,6 +79,10 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
         begin, end = source.tokens.places[at], source.tokens.end_of(at)
         yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
         return
+    if at := _launched_with(source, proposed, name, value, places):
+        begin, end = source.tokens.places[at], source.tokens.end_of(at)
+        yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
+        return
     if local := [at for at in places if _declares(source, at, name, value)]:         # const int BM = 64;
         at = local[0] + 2
         begin, end = source.tokens.places[at], source.tokens.end_of(at)
@@ -99,6 +104,27 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
                 changed |= number == str(value)
     if changed:
         yield Variant(name, other, "".join(out))
+
+
+def _launched_with(source: Source, proposed: CudaSource, name: str, value: int, places: Sequence[int]) -> int:
+    """Return the place of a template parameter's number where a launch has it for its threads as well: k<16, 32><<<1, 32>>>.
+
+    0 for none: then the number changes wherever the host has it, and so it does for one that is called the threads of a block.
+    """
+    names = [each.name for each in proposed.function.template]
+    if name not in names or THREADS.match(name):
+        return 0
+    for at in places:
+        if source.words[at] == proposed.function.name and source.words[at + 1:at + 2] == ["<"]:
+            closed = close_angle(source.words, at + 1, len(source.words))
+            begins = [place for place in range(at + 1, closed) if source.words[place] in ("<", ",")]
+            place = begins[names.index(name)] + 1 if len(begins) > names.index(name) else 0
+            threads = source.words[closed + 4:closed + 40]
+            if place and _number(source.words[place]) == value and source.words[place + 1] in (",", ">") and any(
+                    threads[one] == "," and _number(threads[one + 1]) == value and threads[one + 2] in (",", ">")
+                    for one in range(len(threads) - 2)):
+                return place
+    return 0
 
 
 def _given(source: Source, name: str, value: int, bodies: Sequence[Item]) -> int:

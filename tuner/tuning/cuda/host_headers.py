@@ -51,6 +51,20 @@ __host__ __device__ constexpr string operator+(const char *, const string &) { r
 template <class T> __host__ __device__ constexpr string to_string(T) { return {}; }
 }
 """
+# as well
+_VECTOR = """#pragma once
+namespace std {
+template <class T, class A = void> struct vector {
+  using value_type = T;
+  __host__ __device__ T *data() const { return nullptr; }
+  __host__ __device__ T *begin() const { return nullptr; }
+  __host__ __device__ T *end() const { return nullptr; }
+  __host__ __device__ unsigned long long size() const { return 0; }
+  __host__ __device__ bool empty() const { return true; }
+  __host__ __device__ T &operator[](unsigned long long) const { return *data(); }
+};
+}
+"""
 FLOATS = """#pragma once
 #ifndef FLT_MAX
 #define FLT_MAX 3.402823466e+38F
@@ -184,12 +198,12 @@ HEADERS = {
     "cub/cub.cuh": _CUB, EARLIER_CUB: _EARLIER_CUB,
     "cublas_v2.h": _NUMBERS, "cublasLt.h": _NUMBERS,
     "cstdint": _INTEGERS, "stdint.h": _INTEGERS,
-    "string": _STRING,
+    "string": _STRING, "vector": _VECTOR,
     "float.h": FLOATS, "cfloat": FLOATS, "limits.h": INTEGER_LIMITS, "climits": INTEGER_LIMITS,
     # nothing of these is device code but printf and assert, which NVRTC knows by itself
     **dict.fromkeys((
         "stdio.h", "cstdio", "stdlib.h", "cstdlib", "assert.h", "cassert", "string.h", "cstring", "math.h", "iostream",
-        "vector", "map", "memory", "random", "chrono", "iomanip", "fstream", "sstream", "stdexcept", "time.h", "stdbool.h",
+        "map", "memory", "random", "chrono", "iomanip", "fstream", "sstream", "stdexcept", "time.h", "stdbool.h",
         "stddef.h", "unistd.h", "curand.h", "omp.h", "helper_cuda.h", "helper_functions.h",
         "nvtx3/nvToolsExt.h"), _NOTHING),
 }

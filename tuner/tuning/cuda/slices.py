@@ -139,7 +139,7 @@ def _without_includes(text: str, find_header: Callable[[str], str], missing: lis
     def look(match: re.Match[str]) -> str:
         name = match[3].strip()
         if name in ONLY_FOR and ONLY_FOR[name] not in code:
-            return " " * len(match[0])
+            return "#include <cuda_fp16.h>" if name == "mma.h" else " " * len(match[0])         # which it includes itself
         header = find_header(name)
         if header == name:
             return match[0]
