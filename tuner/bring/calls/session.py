@@ -17,19 +17,18 @@ from typing import Any
 import torch
 import triton
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
 
 from profiles.base.refused import Refused
 from tuner.bring.calls.choices import Choices
 from tuner.bring.calls.expression import MAX_ELEMENTS, MAX_RANK, CallExpression, Evaluation
 from tuner.bring.calls.pretending import pretended
 from tuner.bring.calls.recorder import Launch, Recorder, describe, describe_launch
+from tuner.bring.calls.told.grids import grids_of
+from tuner.bring.calls.told.makers import bounds_of, is_whole, shape_of, values_of
 from tuner.bring.calls.tried.earlier import Earlier
 from tuner.bring.calls.tried.trials import constexprs_of, try_choices
 from tuner.bring.calls.values import MOST_ELEMENTS, Values
-from tuner.bring.python_text import STRIDE
 
-MOST_LISTED = 128                           # configurations of an autotuner whose grids are looked at
 MOST_SIZES, MOST_CHOICES, AGAIN_S = 16, 24, 60.0        # calls made again: for so many numbers, choices, seconds
 LOOKS = "the host looks at values of tensors, which have none here: record the call where it runs (ridgepoint_client.record)"
 AGAIN_LEAST_S, AGAIN_TIMES = 3.0, 4     # one of them may take so long, and so many times what the call itself takes
@@ -96,7 +95,7 @@ class Session:
                 return {**told, "failed": failed or "the call launches no Triton kernel"}
             chosen, placed = dict(self.choices.made), dict(self.choices.placed)
             end_s = time.monotonic() + AGAIN_S
-            told["grids"] = [_grids(each) for each in self.launches]
+            told["grids"] = [grids_of(each) for each in self.launches]
             told["with_sizes"] = self._with_sizes(call, end_s)
             given = {f"{CALL}{size}": size for size in told["sizes"] if self._only_chooses(size, told["with_sizes"])}
             told["sizes"] = [size for size in told["sizes"] if size not in given.values()]
@@ -283,10 +282,10 @@ class Session:
         given = [*given, *(more.pop(name) for name in ("fill_value",) if name in more)]
         if "size" in more:
             given = [*given, more.pop("size")]
-        whole = maker in ("randint", "randperm") or (maker in ("full", "tensor") and _is_whole(given)) or (
+        whole = maker in ("randint", "randperm") or (maker in ("full", "tensor") and is_whole(given)) or (
             maker == "arange" and not any(isinstance(each, float) for each in given))
         dtype = more.get("dtype") or (torch.int64 if whole else self.dtype)
-        shape = _shape(maker, given)
+        shape = shape_of(maker, given)
         if len(shape) > MAX_RANK or math.prod(shape) > MAX_ELEMENTS:
             raise Refused(f"{maker}: {len(shape)} dimensions of {math.prod(shape):,} elements; "
                           f"at most {MAX_RANK}, {MAX_ELEMENTS:,}")
@@ -294,71 +293,11 @@ class Session:
         if maker != "empty":
             self.values.forget(tensor)
         if not dtype.is_floating_point and math.prod(shape) <= MOST_ELEMENTS:
-            self.values.keep(tensor, _values(maker, given, more, shape, dtype))
+            self.values.keep(tensor, values_of(maker, given, more, shape, dtype))
         elif maker in ("randn", "rand", "empty") and self.values.is_small(tensor):
             self.values.keep(tensor, self.values.draw(shape, dtype, uniform=maker == "rand"))
-        self._made.append((tensor, {**describe(tensor), "maker": maker, "bounds": _bounds(maker, given, more)}))
+        self._made.append((tensor, {**describe(tensor), "maker": maker, "bounds": bounds_of(maker, given, more)}))
         return tensor.requires_grad_() if needs_gradient else tensor
-
-
-def _is_whole(given: list[Any]) -> bool:
-    last = given[-1] if given else 0
-    while isinstance(last, list | tuple) and last:
-        last = last[0]
-    return type(last) in (int, bool)
-
-
-def _shape(maker: str, given: list[Any]) -> tuple[int, ...]:
-    if maker in ("arange", "randperm", "tensor") and not given:
-        raise Refused(f"{maker}: it is given nothing")
-    if maker == "arange":
-        return (_count(*given),)
-    if maker == "tensor":
-        extents, at = [], given[0]
-        while isinstance(at, list | tuple):
-            extents.append(len(at))
-            at = at[0] if at else 0
-        return tuple(extents)
-    if maker == "randint":
-        given = next(([each] for each in given if isinstance(each, list | tuple)), [])
-    if maker == "full":
-        given = given[:1]
-    shape = given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
-    if not all(type(each) is int and each >= 0 for each in shape):
-        raise Refused(f"{maker}: sizes are whole numbers, like {maker}(8192, 4096)")
-    return tuple(shape)
-
-
-def _count(first: float, end: float | None = None, step: float = 1) -> int:
-    """Return how many numbers an arange has, which may be fractions."""
-    start, end = (0, first) if end is None else (first, end)
-    return max(0, int(-((start - end) // step)))
-
-
-def _values(maker: str, given: list[Any], more: Mapping[str, Any], shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Return what the call says that a tensor of whole numbers holds; of randint what an adapter draws too."""
-    with _disable_current_modes():
-        if maker == "arange":
-            return torch.arange(*given, dtype=dtype)
-        if maker == "tensor":
-            return torch.tensor(given[0], dtype=dtype)
-        if maker == "randperm":
-            return torch.randperm(shape[0], dtype=dtype, generator=torch.Generator().manual_seed(0))
-        bounds = _bounds(maker, given, more)
-        if maker == "randint" and len(bounds) == 2:
-            numbers = torch.arange(math.prod(shape)) * STRIDE % max(int(bounds[1] - bounds[0]), 1) + int(bounds[0])
-            return numbers.reshape(shape).to(dtype)
-        return torch.full(shape, bounds[0] if maker == "full" and bounds else int(maker == "ones")).to(dtype)
-
-
-def _bounds(maker: str, given: list[Any], more: Mapping[str, Any]) -> list[int | float]:
-    """Return what the values are known to be: [low, high) of randint, [value] of full."""
-    if maker == "randint":
-        numbers: list[int | float] = [int(each) for each in (*given, more.get("low"), more.get("high")) if isinstance(each, int)]
-        return numbers[-2:] if len(numbers) > 1 else [0, *numbers] if numbers else []
-    if maker == "full" and len(given) > 1 and isinstance(given[1], int | float) and math.isfinite(given[1]):
-        return [given[1]]
-    return []
 
 
 def _dtype(name: str) -> torch.dtype:
@@ -402,30 +341,3 @@ def short_of(launch: Launch) -> dict[str, Any]:
     arguments = {name: {part: its for part, its in one.items() if part not in ("values", "packed")}
                  for name, one in told["arguments"].items()}
     return {**{name: told[name] for name in ("kernel", "grid", "constexprs", "options")}, "arguments": arguments}
-
-
-def _grids(launch: Launch) -> list[dict[str, Any]]:
-    """Return the grid with other values of each constexpr that is a size, where the host gave it as a function.
-
-    With those that may be offered, and with each configuration that is listed: two blocks may move it together.
-    """
-    found: list[dict[str, Any]] = []
-    sizes = {each.name: launch.given[each.name] for each in launch.kernel.params
-             if each.is_constexpr and type(launch.given.get(each.name)) is int and launch.given[each.name] > 0}
-    flags = {each.name for each in launch.kernel.params if type(launch.given.get(each.name)) is bool}
-    listed = [{name: value for name, value in config.items() if (name in sizes and type(value) is int) or name in flags}
-              for config in (launch.autotune or {}).get("kept", ())[:MOST_LISTED]]
-    alone = [{name: other} for name, value in sizes.items()
-             for other in (2 * value, value // 2, 4 * value, value // 4, *(config[name] for config in listed if name in config))]
-    for instead in _once([*alone, *listed]):
-        try:
-            programs = launch.programs_with(instead) if all(each > 0 or each is False for each in instead.values()) else None
-        except Exception:
-            continue
-        if programs is not None:
-            found.append({"instead": instead, "grid": list(programs)})
-    return found
-
-
-def _once(several: Sequence[dict[str, int]]) -> list[dict[str, int]]:
-    return list({tuple(each.items()): each for each in several}.values())

@@ -249,7 +249,7 @@ def forget_given(given: Any) -> None:
     written = {each.untyped_storage()._cdata for each in tree_flatten(given)[0] if isinstance(each, torch.Tensor)}
     for values in Values.all if written else ():
         for known in (values._kept, values._filled):
-            for at, (tensor, _) in list(known.items()):                     # type: ignore[attr-defined]
+            for at, (tensor, _) in list(known.items()):
                 if (its := tensor()) is not None and its.untyped_storage()._cdata in written:
                     known.pop(at, None)
 
