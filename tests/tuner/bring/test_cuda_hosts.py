@@ -16,13 +16,14 @@ from tuner.bring.cuda import headers
 from tuner.bring.cuda.build import say_errors
 from tuner.bring.cuda.callers import with_lambda
 from tuner.bring.cuda.fitting import fit_simple, value_of
+from tuner.bring.cuda.formulas import RecordedCuda, _fit_by_cases, _fit_elements
 from tuner.bring.cuda.found import record_call
 from tuner.bring.cuda.host_text import host_part
 from tuner.bring.cuda.libraries import stand_ins
 from tuner.bring.cuda.source import read_cuda
 from tuner.bring.cuda.structs import fields_of, fields_written
 from tuner.bring.cuda.ties import Tie, find_ties, followed
-from tuner.bring.cuda.understand import MOST, RecordedCuda, _fit_by_cases, _fit_elements, _rests_on, _strides
+from tuner.bring.cuda.understand import MOST, _rests_on, _strides
 from tuner.bring.own.client import sources_of
 from tuner.bring.own.picked import read_one
 from tuner.tuning.cuda import nvrtc

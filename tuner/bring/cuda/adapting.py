@@ -11,10 +11,10 @@ from typing import Any
 from profiles.base.refused import Refused
 from tuner.bring.calls.adapting import SMS, Writing
 from tuner.bring.calls.expression import CallExpression
+from tuner.bring.cuda.formulas import RecordedCuda, threads_of
 from tuner.bring.cuda.source import CudaSource
 from tuner.bring.cuda.space import TYPES
 from tuner.bring.cuda.structs import fields_written, held_names
-from tuner.bring.cuda.understand import RecordedCuda, threads_of
 from tuner.bring.python_text import in_docstring, write_mapping, write_tuple
 from tuner.bring.recorded import DTYPES
 from tuner.bring.references import NOT_INDEPENDENT

@@ -14,10 +14,11 @@ from tuner.bring.calls.expression import CallExpression, read_call
 from tuner.bring.calls.found import is_contiguous
 from tuner.bring.cuda.adapting import macros_for, read_kernel, write_called_cuda
 from tuner.bring.cuda.check import COMPILE_S, compile_jobs
+from tuner.bring.cuda.formulas import RecordedCuda, threads_of
 from tuner.bring.cuda.source import CudaSource, read_cuda
 from tuner.bring.cuda.space import TYPES
 from tuner.bring.cuda.ties import followed
-from tuner.bring.cuda.understand import RecordedCuda, threads_of, understand_cuda
+from tuner.bring.cuda.understand import understand_cuda
 from tuner.bring.references import NOT_INDEPENDENT
 from tuner.bring.report import Found, Problem
 from tuner.bring.samples import FEW_KERNELS, GPU, SAMPLES, choose_samples
