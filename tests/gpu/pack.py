@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PROJECT = Path(__file__).resolve().parents[2]
-TESTS = ("pytest-django", "pytest-asyncio", "nvidia-cuda-cccl", "nvidia-cuda-crt")         # headers of CUDA C++ beside CUDA's own
+TESTS = ("pytest-django", "pytest-asyncio", "einops", "nvidia-cuda-cccl", "nvidia-cuda-crt")  # headers beside CUDA's own
 THERE = ("torch", "triton", "numpy", "scipy", "scikit-learn", "pyarrow", "psutil", "pytest", "pytest-timeout", "hypothesis",
          "requests", "nvidia-ml-py", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "click", "pillow",
          "contourpy", "pyyaml", "uvloop")

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tuner.bring.calls import standing
 from tuner.bring.calls.choices import CHOOSE, Choices, mark_choices
 from tuner.bring.calls.loading_places import folders_of, package_of
 from tuner.bring.calls.standing.missing import Missing, MissingModule, Seen, is_special
@@ -54,9 +53,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return frame is not None and str(frame.f_globals.get("__file__", "")).startswith(self.own)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        if spec.name in standing.MODULES:
-            self.seen.modules[spec.name] = "not here: answered for"
-            return importlib.import_module(f"{standing.__name__}.{standing.MODULES[spec.name]}")
         self.seen.modules[spec.name] = "not here"
         return MissingModule(spec.name, self.seen)
 
