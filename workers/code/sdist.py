@@ -19,7 +19,7 @@ from pip._vendor.packaging.specifiers import SpecifierSet
 KINDS = (".tar.gz", ".zip")
 
 
-class Fetch(DownloadCommand):       # type: ignore[misc]
+class Fetch(DownloadCommand):
     """`pip download` until a file is found, and no step further."""
 
     def run(self, options: Any, args: list[str]) -> int:

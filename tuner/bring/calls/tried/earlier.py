@@ -173,4 +173,4 @@ def _kernels_of(file: str, name: str, given: tuple[tuple[str, Any], ...]) -> dic
 
 
 def _is_fraction(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+    return bool(tensor.is_floating_point() or tensor.is_complex())
