@@ -137,31 +137,31 @@ def fit(plot: Any, x: Sequence[Any], y: Sequence[float], texts: Sequence[str], *
 
     `texts` are the values as people read them, of each `y`. `marks` stay inside; `zero`: bars, which begin there.
     """
-    found = band(y, marks, zero)
-    low, high = found.padded(zero=zero)
+    span = band(y, marks, zero)
+    low, high = span.padded(zero=zero)
     plot.y_range = Range1d(start=low, end=high)
-    if not found.cut:
-        return found
+    if not span.cut:
+        return span
     for hover in plot.select({"type": HoverTool}):
         if hover.renderers == "auto":               # what it says is not known of the marks
             hover.renderers = list(plot.renderers)
-    for sign, marker, edge, beyond in (("▲", "triangle", high, [at for at, value in enumerate(y) if value > found.high]),
-                                       ("▼", "inverted_triangle", low, [at for at, value in enumerate(y) if value < found.low])):
+    for sign, marker, edge, beyond in (("▲", "triangle", high, [row for row, value in enumerate(y) if value > span.high]),
+                                       ("▼", "inverted_triangle", low, [row for row, value in enumerate(y) if value < span.low])):
         if not beyond:
             continue
-        told = [f"{sign} {texts[at]}" for at in beyond]
+        labels = [f"{sign} {texts[row]}" for row in beyond]
         inner = edge - (0.03 if sign == "▲" else -0.03) * (high - low)
-        source = ColumnDataSource({"x": [x[at] for at in beyond], "y": [inner] * len(beyond), "text": told,
-                                   "shown": [text if len(beyond) <= MOST_TOLD else "" for text in told],
-                                   "align": ["left" if at < len(x) / 2 else "right" for at in beyond],
-                                   "dx": [8 if at < len(x) / 2 else -8 for at in beyond]})
+        source = ColumnDataSource({"x": [x[row] for row in beyond], "y": [inner] * len(beyond), "text": labels,
+                                   "shown": [text if len(beyond) <= MOST_TOLD else "" for text in labels],
+                                   "align": ["left" if row < len(x) / 2 else "right" for row in beyond],
+                                   "dx": [8 if row < len(x) / 2 else -8 for row in beyond]})
         drawn = plot.scatter("x", "y", source=source, size=9, marker=marker, fill_alpha=0.0, line_width=1.5, name="outliers")
         named = plot.text("x", "y", text="shown", source=source, x_offset="dx", text_align="align", text_font_size="11px",
                           text_baseline="middle", name="outliers")
         follows(drawn.glyph, line_color="--text")
         follows(named.glyph, text_color="--text")
         plot.add_tools(HoverTool(renderers=[drawn], visible=False, tooltips=[("beyond the axis", "@text")]))
-    return found
+    return span
 
 
 def item(model: Model) -> dict[str, Any]:
@@ -184,13 +184,13 @@ def _said(model: Model) -> list[str]:
         return [line for child in model.children if isinstance(child, Model) for line in _said(child)]
     if not isinstance(model, Plot):
         return []
-    axes = [next((str(each.axis_label) for each in side if isinstance(each, Axis) and each.axis_label), "")
+    axes = [next((str(axis.axis_label) for axis in side if isinstance(axis, Axis) and axis.axis_label), "")
             for side in (model.left, model.below)]
     entries: list[Any] = [each for legend in model.select({"type": Legend}) if isinstance(legend, Legend) for each in legend.items]
-    names = [str(each.label.value) for each in entries if hasattr(each.label, "value")]
+    names = [str(entry.label.value) for entry in entries if hasattr(entry.label, "value")]
     title = str(model.title.text) if isinstance(model.title, Title) and model.title.text else ""
-    said = " over ".join(each for each in axes if each)
-    return [": ".join(each for each in (title, said) if each) + (f" ({', '.join(names[:12])})" if names else "")]
+    words = " over ".join(label for label in axes if label)
+    return [": ".join(part for part in (title, words) if part) + (f" ({', '.join(names[:12])})" if names else "")]
 
 
 def kept_figure(make: Callable[P, R]) -> Callable[P, R]:
@@ -198,21 +198,21 @@ def kept_figure(make: Callable[P, R]) -> Callable[P, R]:
 
     Decorates a function whose answer its arguments alone decide. The answer is shared: nobody may change it.
     """
-    made: OrderedDict[bytes, R] = OrderedDict()
+    figures: OrderedDict[bytes, R] = OrderedDict()
     lock = threading.Lock()
 
     @wraps(make)
     def kept(*args: P.args, **options: P.kwargs) -> R:
         key = hashlib.sha256(pickle.dumps((args, options), protocol=5)).digest()
         with lock:
-            if key in made:
-                made.move_to_end(key)
-                return made[key]
+            if key in figures:
+                figures.move_to_end(key)
+                return figures[key]
         answer = make(*args, **options)
         with lock:
-            made[key] = answer
-            while len(made) > KEPT_FIGURES:
-                made.popitem(last=False)
+            figures[key] = answer
+            while len(figures) > KEPT_FIGURES:
+                figures.popitem(last=False)
         return answer
 
     return kept
@@ -236,7 +236,7 @@ def cached_figure(key: Hashable, make: Callable[[], dict[str, Any] | None]) -> d
     if key in _figures:
         _figures.move_to_end(key)
         return _figures[key]
-    made = _figures[key] = make()
+    document = _figures[key] = make()
     while len(_figures) > CACHED_FIGURES:
         _figures.popitem(last=False)
-    return made
+    return document

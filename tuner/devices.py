@@ -80,12 +80,12 @@ def list_devices() -> list[Device]:
     devices += [Device(f"{GPU}:{model}", f"Only {model}") for model in gpus]
     for stem, path in landscape_paths().items():
         try:
-            known = _describe_landscape(path, path.stat().st_mtime_ns)
+            facts = _describe_landscape(path, path.stat().st_mtime_ns)
         except LandscapeError as error:
             devices.append(Device(REPLAY + stem, stem, why_not=str(error)))
             continue
-        devices.append(Device(REPLAY + stem, f"Replay of {stem}, {known.recorded}", known.recorded, known.operator,
-                              tuple(fact["shape"] for fact in known.shapes), known.dtype, no_replay))
+        devices.append(Device(REPLAY + stem, f"Replay of {stem}, {facts.recorded}", facts.recorded, facts.operator,
+                              tuple(fact["shape"] for fact in facts.shapes), facts.dtype, no_replay))
     return devices
 
 
@@ -101,13 +101,13 @@ class LandscapeFacts:
 
 @lru_cache(maxsize=256)
 def _describe_landscape(path: Path, changed_ns: int) -> LandscapeFacts:
-    one = _read_landscape(path, changed_ns)
+    landscape = _read_landscape(path, changed_ns)
     facts = []
-    for recorded in one.shapes:
+    for recorded in landscape.shapes:
         paces = [replay_cost_s(outcome, SPEED) for _, outcome in recorded.outcomes.values()]
         trial_s = sum(paces) / len(paces) if paces else None
         facts.append({"shape": dict(recorded.shape), "valid": len(paces), "trial_s": trial_s})
-    return LandscapeFacts(one.recorded, one.operator, landscape_dtype(one), tuple(facts))
+    return LandscapeFacts(landscape.recorded, landscape.operator, landscape_dtype(landscape), tuple(facts))
 
 
 def _why_no_gpu(gpu_workers: Sequence[Mapping[str, Any]], gpus: Sequence[str]) -> str:

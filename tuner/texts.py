@@ -29,9 +29,9 @@ def in_order(job_operator: str, shape: Mapping[str, Any]) -> dict[str, Any]:
 def config_in_order(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with kernel parameters first, then warps and stages."""
     last = [name for name in ("num_warps", "num_stages") if name in config]
-    known = [name for name in PARAMETERS if name in config and name not in last]
-    rest = [name for name in config if name not in known and name not in last]
-    return {name: config[name] for name in (*known, *rest, *last)}
+    parameters = [name for name in PARAMETERS if name in config and name not in last]
+    rest = [name for name in config if name not in parameters and name not in last]
+    return {name: config[name] for name in (*parameters, *rest, *last)}
 
 
 def config_text(config: Mapping[str, Any]) -> str:
@@ -54,8 +54,8 @@ def recorded_policy(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _value_text(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name.replace('_', ' ')} {_value_text(each)}" for name, each in value.items()
-                         if each not in (None, "", [], {}))
+        return ", ".join(f"{name.replace('_', ' ')} {_value_text(element)}" for name, element in value.items()
+                         if element not in (None, "", [], {}))
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -97,26 +97,26 @@ def triton_config(config: Mapping[str, Any] | None) -> str:
 
 def paste_text(operator: str, config: Mapping[str, Any] | None) -> str:
     """Return what applies a configuration, to paste: the operator's own text, else one for a Triton autotune list."""
-    found = find(operator)
-    return found.apply_text(config or {}) if found and found.apply_text else triton_config(config)
+    known_operator = find(operator)
+    return known_operator.apply_text(config or {}) if known_operator and known_operator.apply_text else triton_config(config)
 
 
 def line_text(operator: str, config: Mapping[str, Any] | None) -> str:
     """Return the same on one line: the parameters where the operator's own text has several."""
-    found = find(operator)
-    return config_text(config or {}) if found and found.apply_text else triton_config(config)
+    known_operator = find(operator)
+    return config_text(config or {}) if known_operator and known_operator.apply_text else triton_config(config)
 
 
 def default_name(operator: str) -> str:
     """Return what the default configuration of an operator is, as a sentence says it."""
-    found = find(operator)
-    return found.default_name if found else "the default"
+    known_operator = find(operator)
+    return known_operator.default_name if known_operator else "the default"
 
 
 def library_name(operator: str) -> str:
     """Return what an operator is compared with, as a sentence says it."""
-    found = find(operator)
-    return found.library if found else "the library"
+    known_operator = find(operator)
+    return known_operator.library if known_operator else "the library"
 
 
 def keep_library_text(operator: str, gain: float | None) -> str:

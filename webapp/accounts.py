@@ -81,15 +81,15 @@ class ProjectToken(TokenAuthentication):
     """A token works in its project, as long as its person does; an address of another project is not for it."""
 
     def authenticate(self, request: Request) -> Any:
-        found = super().authenticate(request)       # type: ignore[no-untyped-call]    # knox has no types
-        if found is None:
+        pair = super().authenticate(request)       # type: ignore[no-untyped-call]    # knox has no types
+        if pair is None:
             return None
-        user, token = found
+        user, token = pair
         access = access_of(user)
         seat = access.seat_of(token.project_id)
         own = getattr(request, "_request", request)         # the body's guard asks before there is a request of DRF's
-        asked = getattr(own, "project_slug", "")
-        if seat is None or asked not in ("", seat.slug):
+        slug = getattr(own, "project_slug", "")
+        if seat is None or slug not in ("", seat.slug):
             raise AuthenticationFailed("This token is of a project that its person does not work in, or that was not asked for.")
         seat_take(own, access, seat)
         audit.enter(audit.Actor(user, own.META.get("REMOTE_ADDR") or None, token.name))
@@ -141,8 +141,8 @@ class PasswordView(auth_views.PasswordChangeView):
 
     def form_valid(self, form: Any) -> HttpResponse:
         answer = super().form_valid(form)
-        kept = "your tokens are kept" if form.cleaned_data["keep_tokens"] else "your tokens have ended"
-        messages.success(self.request, f"Your password is changed; other sessions are signed out, {kept}.")
+        tokens_text = "your tokens are kept" if form.cleaned_data["keep_tokens"] else "your tokens have ended"
+        messages.success(self.request, f"Your password is changed; other sessions are signed out, {tokens_text}.")
         return answer
 
 
@@ -161,7 +161,7 @@ class TokenForm(forms.Form):
             del self.fields["project"]
             return
         choices = self.fields["project"]
-        choices.choices, choices.initial = [(each.slug, each.name) for each in seats], seat and seat.slug    # type: ignore[attr-defined]
+        choices.choices, choices.initial = [(entry.slug, entry.name) for entry in seats], seat and seat.slug    # type: ignore[attr-defined]
 
 
 @require_safe
@@ -178,13 +178,13 @@ def token_create(request: HttpRequest) -> HttpResponse:
     form = _token_form(request, request.POST)
     if not form.is_valid():
         return _tokens_page(request, form, status=400)
-    given = form.cleaned_data
-    expiry = timedelta(days=given["days"]) if given["days"] else None
-    seat = request.access.seat(given.get("project", "")) or request.seat         # type: ignore[attr-defined]
+    fields = form.cleaned_data
+    expiry = timedelta(days=fields["days"]) if fields["days"] else None
+    seat = request.access.seat(fields.get("project", "")) or request.seat         # type: ignore[attr-defined]
     if seat is None:
         raise PermissionDenied("a token belongs to a project, and you work in none")
     _, token = ApiToken.objects.create(     # type: ignore[no-untyped-call]    # knox has no types
-        request.user, expiry=expiry, name=given["name"], scope=given["scope"], project_id=seat.pk)
+        request.user, expiry=expiry, name=fields["name"], scope=fields["scope"], project_id=seat.pk)
     return _tokens_page(request, _token_form(request), new_token=token)
 
 

@@ -56,11 +56,11 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> Response | N
 
 def _note_outage(path: str, outage: Outage, error: Exception) -> None:
     """Tell the line of the request, else a line of its own, what was away or full."""
-    said = outage.what if str(error) == outage.what else f"{outage.what} ({' '.join(str(error).split())})"
+    text = outage.what if str(error) == outage.what else f"{outage.what} ({' '.join(str(error).split())})"
     if now := trail.current():
-        now.why = said[:300]
+        now.why = text[:300]
     else:
-        log.warning("%s: %s", path, said)
+        log.warning("%s: %s", path, text)
 
 
 def _error_json(data: Any, status: int) -> dict[str, Any]:

@@ -73,8 +73,8 @@ def _find_kernels(query: str, most: int) -> HitGroup:
     )
     group = _make_group("kernels", rows, most)
     best = {
-        each.short_name: each
-        for each in KernelStat.objects.filter(short_name__in=[hit["short_name"] for hit in group.hits])
+        stat.short_name: stat
+        for stat in KernelStat.objects.filter(short_name__in=[hit["short_name"] for hit in group.hits])
         .order_by("short_name", F("total_ns").desc(nulls_last=True))
         .distinct("short_name")
     }
@@ -83,14 +83,14 @@ def _find_kernels(query: str, most: int) -> HitGroup:
 
 def _find_builds(query: str, most: int) -> HitGroup:
     """Return builds with a row of their own, then those that only profiles name."""
-    known = _make_group("builds", Build.objects.filter(_match_words(query, ("name", "title", "branch", "author"))), most)
+    group = _make_group("builds", Build.objects.filter(_match_words(query, ("name", "title", "branch", "author"))), most)
     rows = Profile.objects.exclude(build="").filter(_match_words(query, ("build",))).order_by().values("build")
     profiles = {row["build"]: row for row in rows.annotate(profiles=Count("pk"), last=Max("created")).order_by("-last")[:200]}
     hits = [{"build": build.name, "title": build.title, "last": build.at, "page": True,
-             "profiles": profiles[build.name]["profiles"] if build.name in profiles else 0} for build in known.hits]
+             "profiles": profiles[build.name]["profiles"] if build.name in profiles else 0} for build in group.hits]
     named = {hit["build"] for hit in hits}
     hits += [{**row, "title": "", "page": False} for name, row in profiles.items() if name not in named]
-    return HitGroup("builds", hits[:most], known.more or len(hits) > most)
+    return HitGroup("builds", hits[:most], group.more or len(hits) > most)
 
 
 def _find_suites(query: str, most: int) -> HitGroup:

@@ -39,10 +39,10 @@ def _bar_widths(line: Line | None) -> dict[str, float]:
     """Return widths in percent: at the roof, winnable by counters, winnable by estimate, unknown."""
     if line is None or not line.worth.total_ns:
         return {}
-    one, per_pct = line.worth, line.worth.total_ns / 100.0
-    measured_ns, estimate_ns = one.recoverable_ns or 0.0, one.estimate_ns or 0.0
-    return {"unknown_pct": one.unknown_ns / per_pct, "gain_pct": measured_ns / per_pct, "estimate_pct": estimate_ns / per_pct,
-            "kept_pct": (one.known_ns + one.estimated_ns - measured_ns - estimate_ns) / per_pct}
+    worth, per_pct = line.worth, line.worth.total_ns / 100.0
+    measured_ns, estimate_ns = worth.recoverable_ns or 0.0, worth.estimate_ns or 0.0
+    return {"unknown_pct": worth.unknown_ns / per_pct, "gain_pct": measured_ns / per_pct, "estimate_pct": estimate_ns / per_pct,
+            "kept_pct": (worth.known_ns + worth.estimated_ns - measured_ns - estimate_ns) / per_pct}
 
 
 def tuned_configs(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def tuned_configs(shapes: Iterable[page_selectors.ShapeLine]) -> dict[str, Any]:
         return {"operator": "", "configs": [], "jobs": []}
     gpus = {line.shape.kernel.profile.gpu for line in lines}
     dims = [{name: value for name, value in line.shape.tune.items() if isinstance(value, int)} for line in lines if line.shape.tune]
-    buckets = {config_selectors.bucket(operator, each) for each in dims if each}
+    buckets = {config_selectors.bucket(operator, shape) for shape in dims if shape}
     configs = sorted(config_selectors.config_list().filter(operator=operator),
                      key=lambda row: (row.shape_bucket not in buckets, row.gpu not in gpus, row.shape_bucket))
     return {"operator": operator, "jobs": list(TuneJob.objects.filter(operator=operator)[:JOBS]),

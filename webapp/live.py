@@ -70,11 +70,11 @@ class SameOrigin:
 def is_same_origin(origin: str, host: str) -> bool:
     """Return whether the origin is the host that was asked for."""
     try:
-        asked = urlsplit(origin).netloc.lower()
+        origin_host = urlsplit(origin).netloc.lower()
     except ValueError:
         return False
     domain, _ = split_domain_port(host.lower())
-    return bool(asked) and asked == host.lower() and validate_host(domain, settings.ALLOWED_HOSTS)
+    return bool(origin_host) and origin_host == host.lower() and validate_host(domain, settings.ALLOWED_HOSTS)
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):
@@ -111,11 +111,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         if not LIMITS.take_message(self.counted):
             await self.close(code=TOO_MUCH)
             return
-        asked = _watch_list(text_data)
-        if asked is None:
+        topics = _watch_list(text_data)
+        if topics is None:
             await self.send_json({"event": "error", "data": {"what": f"send {{\"watch\": [at most {MAX_TOPICS} topics]}}"}})
             return
-        self.newest = {topic for topic in asked if TOPIC.match(topic)}
+        self.newest = {topic for topic in topics if TOPIC.match(topic)}
         if self.following is None or self.following.done():
             self.following = asyncio.create_task(self._follow_newest())
 
@@ -140,15 +140,15 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     async def _follow(self, topics: set[str]) -> None:
         look_up = database_sync_to_async(seen_topics, thread_sensitive=False, executor=LOOK_UPS)
-        wanted = await look_up(topics, self.access)
-        for topic in self.topics - wanted:
+        open_topics = await look_up(topics, self.access)
+        for topic in self.topics - open_topics:
             for group in groups_of(topic, self.access):
                 await self.channel_layer.group_discard(f"live.{group}", self.channel_name)
-        for topic in wanted - self.topics:
+        for topic in open_topics - self.topics:
             for group in groups_of(topic, self.access):
                 await self.channel_layer.group_add(f"live.{group}", self.channel_name)
-        self.topics = wanted
-        await self.send_json({"event": "watching", "data": {"topics": sorted(wanted)}})
+        self.topics = open_topics
+        await self.send_json({"event": "watching", "data": {"topics": sorted(open_topics)}})
 
     async def disconnect(self, code: int) -> None:
         if self.counted:
@@ -184,17 +184,17 @@ def seen_topics(topics: set[str], access: Access) -> set[str]:
         return topics
     mine = {seat.pk for seat in access.seats}
     rows: dict[str, dict[int, str]] = {}        # by kind: topics by the row's id
-    seen = set()
+    open_topics = set()
     for topic in topics:
         kind, _, number = topic.partition(".")
         if kind in _ROWS:
             rows.setdefault(kind, {})[int(number)] = topic
         else:
-            seen.add(topic)                     # of the whole installation
+            open_topics.add(topic)                     # of the whole installation
     for kind, topic_by_id in rows.items():      # one question a kind
         projects = projects_of_rows(apps.get_model(_ROWS[kind]), topic_by_id)
-        seen |= {topic_by_id[row] for row, project in projects.items() if project is None or project in mine}
-    return seen
+        open_topics |= {topic_by_id[row] for row, project in projects.items() if project is None or project in mine}
+    return open_topics
 
 
 def _watch_list(text: str | None) -> list[str] | None:
@@ -205,7 +205,7 @@ def _watch_list(text: str | None) -> list[str] | None:
         content = json.loads(text)
     except (ValueError, RecursionError):        # [[[[[…
         return None
-    asked = content.get("watch") if isinstance(content, dict) else None
-    if not isinstance(asked, list) or len(asked) > MAX_TOPICS:
+    topics = content.get("watch") if isinstance(content, dict) else None
+    if not isinstance(topics, list) or len(topics) > MAX_TOPICS:
         return None
-    return [topic for topic in asked if isinstance(topic, str)]
+    return [topic for topic in topics if isinstance(topic, str)]

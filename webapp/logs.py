@@ -21,8 +21,8 @@ class AddTrail(logging.Filter):
         now = trail.current()
         record.suffix = f" [{now.request_id}]" if now else ""
         if now is not None:
-            known = {"request_id": now.request_id, "person": now.person, "route": now.route}
-            record.__dict__.update({name: value for name, value in known.items() if value})
+            fields = {"request_id": now.request_id, "person": now.person, "route": now.route}
+            record.__dict__.update({name: value for name, value in fields.items() if value})
         return True
 
 
@@ -37,8 +37,8 @@ class ExpectedInOneLine(logging.Filter):
         record.exc_info = record.exc_text = None
         now = trail.current()
         if now is not None:
-            said = f"{record.getMessage()}: {cause}" if cause else record.getMessage()
-            now.why = now.why or " ".join(said.split())[:300]
+            text = f"{record.getMessage()}: {cause}" if cause else record.getMessage()
+            now.why = now.why or " ".join(text.split())[:300]
         return now is None
 
 

@@ -41,7 +41,7 @@ def home(request: HttpRequest) -> HttpResponse:
         "choices": lists.filter_choices(),
         "windows": lists.WINDOWS,
         "busy": busy,
-        "topics": ["home", *(each.topic for each in busy)],
+        "topics": ["home", *(job.topic for job in busy)],
         "workers": jobs.workers(),
         "missing_workers": overview.missing_workers(jobs.workers()),
         "slower": overview.got_slower(filters=scope),

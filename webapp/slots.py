@@ -140,8 +140,8 @@ class _Visit(Executor):
 def _keys(scope: dict[str, Any]) -> Keys:
     """Return the client's keys: who signed in, else the program at an address."""
     headers = dict(scope["headers"])
-    known = headers.get(b"authorization") or headers.get(b"cookie") or headers.get(b"user-agent", b"")
-    client = ((scope.get("client") or ("", 0))[0], known)
+    credential = headers.get(b"authorization") or headers.get(b"cookie") or headers.get(b"user-agent", b"")
+    client = ((scope.get("client") or ("", 0))[0], credential)
     return client, (*client, scope["path"])
 
 

@@ -222,10 +222,10 @@ class Supervisor:
     def _stop_all(self) -> None:
         self.say("stopping")
         self._signal(signal.SIGTERM)
-        end, asked = time.monotonic() + STOP_WITHIN_S, self.stopping
+        end, stop_count = time.monotonic() + STOP_WITHIN_S, self.stopping
         while any(child.is_running for child in self.children):
             self._pump(TICK_S)
-            if self.stopping > asked or time.monotonic() > end:     # a second Ctrl-C, or patience ended
+            if self.stopping > stop_count or time.monotonic() > end:     # a second Ctrl-C, or patience ended
                 self._signal(signal.SIGKILL)
                 end = time.monotonic() + STOP_WITHIN_S
         for child in self.children:

@@ -59,8 +59,8 @@ def run(work: Work, memory_mb: int, seconds: float = 0.0) -> Ending:
         os.close(reading)
         _run_child(work, memory_mb, seconds, writing, parent)
     os.close(writing)
-    with open(reading, "rb") as said:
-        parts = tuple(said.read().decode(errors="replace").splitlines())
+    with open(reading, "rb") as stream:
+        parts = tuple(stream.read().decode(errors="replace").splitlines())
     _, status, usage = os.wait4(child, 0)
     return Ending(_why_ended(status, memory_mb, seconds), parts, usage.ru_maxrss * 1024)
 

@@ -90,13 +90,13 @@ def rest_bytes(total_bytes: int, text: str) -> int:
 def places() -> list[Place]:
     """Return the disks of the data folder, of temporary files and of the object store where it is a folder; each disk once."""
     store = settings.STORAGES["default"].get("OPTIONS", {}).get("location")
-    wanted = {"data folder": settings.HOME, "temporary files": settings.FILE_UPLOAD_TEMP_DIR or tempfile.gettempdir(),
-              **({"object store": store} if store else {})}
-    found: dict[int, tuple[list[str], Path]] = {}
-    for name, folder in wanted.items():
+    folders_by_name = {"data folder": settings.HOME, "temporary files": settings.FILE_UPLOAD_TEMP_DIR or tempfile.gettempdir(),
+                       **({"object store": store} if store else {})}
+    entries: dict[int, tuple[list[str], Path]] = {}
+    for name, folder in folders_by_name.items():
         path = _existing(Path(folder))
-        found.setdefault(path.stat().st_dev, ([], path))[0].append(name)
-    return [_place(names, path) for names, path in found.values()]
+        entries.setdefault(path.stat().st_dev, ([], path))[0].append(name)
+    return [_place(names, path) for names, path in entries.values()]
 
 
 def _place(names: list[str], path: Path) -> Place:
@@ -106,7 +106,7 @@ def _place(names: list[str], path: Path) -> Place:
 
 def _existing(path: Path) -> Path:
     """Return the folder, or the nearest one above it that exists."""
-    return next(each for each in (path, *path.parents) if each.is_dir())
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def shortage() -> Place | None:

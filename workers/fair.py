@@ -28,7 +28,7 @@ def next_row(leases: Leases[Any], task: str, row_id: int, among: Q | None = None
     free = rows.filter(leases.is_free()).filter(among or Q())
     running = Counter(dict(_counts(rows.filter(status=leases.running))))
     waiting = list(free.order_by("project", "created", "pk").distinct("project").values_list("project", "created", "pk")[:MOST])
-    served = {int(project): float(at) for project, at in client.hgetall(_SERVED.format(task)).items()}     
+    served = {int(project): float(moment) for project, moment in client.hgetall(_SERVED.format(task)).items()}     
     for project, _, first in sorted(waiting, key=lambda row: (running[row[0]], served.get(row[0], 0.0), row[1], row[2])):
         others = free.filter(project=project).exclude(pk=first).order_by("created", "pk").values_list("pk", flat=True)
         for pk in (first, *others[:MOST_TAKEN]):

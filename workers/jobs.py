@@ -175,7 +175,7 @@ def workers() -> list[dict[str, Any]]:
         for key in keys:
             pipe.get(key)
             pipe.pttl(key)
-        told = pipe.execute()
+        replies = pipe.execute()
     return [{"name": key.decode().removeprefix(_WORKERS_KEY), **json.loads(value)}
-            for key, value, lasts_ms in zip(keys, told[::2], told[1::2], strict=True)
+            for key, value, lasts_ms in zip(keys, replies[::2], replies[1::2], strict=True)
             if value and lasts_ms <= 1000 * _ANNOUNCE_TTL_S]

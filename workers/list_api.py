@@ -113,6 +113,6 @@ class Pages(LimitOffsetPagination):
 
 def validated(serializer: type[Serializer[Any]], data: Any, **more: Any) -> dict[str, Any]:
     """Return the fields that a body or an address names, checked. ValidationError names each wrong one."""
-    given = serializer(data=data, **more)
-    given.is_valid(raise_exception=True)
-    return dict(given.validated_data)
+    instance = serializer(data=data, **more)
+    instance.is_valid(raise_exception=True)
+    return dict(instance.validated_data)

@@ -26,7 +26,7 @@ MOST_TRIED = 3                     # addresses of one name
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # What Python's `is_global` lets through although it ends inside: IPv4 in deprecated IPv6 forms, translators' and sites' own
 # prefixes (IANA's special-purpose registries; RFC 2765, 3879, 4291, 8215), and clouds' metadata at addresses that look public.
-_INSIDE = [ipaddress.ip_network(each) for each in
+_INSIDE = [ipaddress.ip_network(network) for network in
            ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24", "168.63.129.16/32")]
 Resolve = Callable[[str, int], Sequence[str]]
 
@@ -63,39 +63,39 @@ def parse_address(address: str) -> SplitResult:
 def resolve_host(host: str, port: int) -> list[str]:
     """Return the addresses of a name as the system resolves it. Raises NotSent."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise NotSent(f"{host} is not known: {error}") from error
-    return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
+    return list(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in infos))
 
 
 def is_public(address: str) -> bool:
     """Return whether everybody can reach an address: 10.0.0.0/8, 127.0.0.1, ::1, fd00::/8 … are inside, in any form."""
-    found = ipaddress.ip_address(address)
-    if any(found in each for each in _INSIDE):
+    ip = ipaddress.ip_address(address)
+    if any(ip in network for network in _INSIDE):
         return False
-    if isinstance(found, ipaddress.IPv6Address):
-        if found in _NAT64:
-            return is_public(str(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
-        inside = [found.ipv4_mapped, found.sixtofour, *(found.teredo or ())]
-        if any(each is not None and not is_public(str(each)) for each in inside):
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip in _NAT64:
+            return is_public(str(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)))
+        inside = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+        if any(inner_ip is not None and not is_public(str(inner_ip)) for inner_ip in inside):
             return False
-    return found.is_global and not found.is_multicast
+    return ip.is_global and not ip.is_multicast
 
 
 # of what is meant to be inside: addresses that no service of a team has, and clouds' metadata
-_NEVER = [ipaddress.ip_network(each) for each in
+_NEVER = [ipaddress.ip_network(network) for network in
           ("169.254.0.0/16", "fe80::/10", "100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::254/128", "0.0.0.0/8", "::/128")]
 
 
 def is_metadata(address: str) -> bool:
     """Return whether an address is link-local, unspecified, multicast or a cloud's metadata: nobody's service, in any form."""
-    found = ipaddress.ip_address(address)
-    inside = [found]
-    if isinstance(found, ipaddress.IPv6Address):
-        inside += [each for each in (found.ipv4_mapped, found.sixtofour) if each is not None]
-        if found in _NAT64:
-            inside.append(ipaddress.IPv4Address(int(found) & 0xFFFFFFFF))
+    ip = ipaddress.ip_address(address)
+    inside = [ip]
+    if isinstance(ip, ipaddress.IPv6Address):
+        inside += [inner_ip for inner_ip in (ip.ipv4_mapped, ip.sixtofour) if inner_ip is not None]
+        if ip in _NAT64:
+            inside.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
     return any(each.is_multicast or any(each.version == net.version and each in net for net in _NEVER) for each in inside)
 
 
@@ -119,7 +119,7 @@ def exchange(method: str, address: str, body: bytes | None, headers: Mapping[str
     """
     parts = parse_address(address)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    said = {**headers, "User-Agent": "Ridgepoint", "Host": _host(parts)}
+    all_headers = {**headers, "User-Agent": "Ridgepoint", "Host": _host(parts)}
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     began = time.monotonic()
     late = threading.Event()
@@ -127,14 +127,14 @@ def exchange(method: str, address: str, body: bytes | None, headers: Mapping[str
         with _connection(parts.scheme, host, found[:MOST_TRIED], port) as (link, sock), _deadline(sock, total_s, late):
             if isinstance(sock, ssl.SSLSocket):
                 sock.do_handshake()
-            link.request(method, path, body=body, headers=said)
+            link.request(method, path, body=body, headers=all_headers)
             answer = link.getresponse()
-            status, location, told = answer.status, answer.getheader("Location") or "", answer.read(most_bytes + 1)
+            status, location, content = answer.status, answer.getheader("Location") or "", answer.read(most_bytes + 1)
     except (HTTPException, OSError, ValueError) as error:
         raise NotSent(f"no answer within {total_s:.0f} s" if late.is_set() else _why(error)) from error
     if late.is_set():                    # http.client takes the headers that came so far for all of them
         raise NotSent(f"no answer within {total_s:.0f} s")
-    return Answer(status, location, told[:most_bytes], len(told) <= most_bytes, time.monotonic() - began)
+    return Answer(status, location, content[:most_bytes], len(content) <= most_bytes, time.monotonic() - began)
 
 
 @contextmanager

@@ -87,8 +87,8 @@ class Worker(RqWorker):
         _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != self.pid:    # it died before we asked to be told
             os._exit(1)
-        if given := job.meta.get("request_id"):
-            trail.begin(str(given))
+        if request_id := job.meta.get("request_id"):
+            trail.begin(str(request_id))
         super().main_work_horse(job, queue)
 
     def perform_job(self, job: Job, queue: Queue) -> bool:
@@ -215,8 +215,8 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
     name = worker.name
     with forks.hold_forks():
         keepers = _keep_warm(queues)    # first: they import while the rest is looked up
-        said = {**facts.worker_facts(queues), "since": clock.now_s()}
-        _tell_metrics(said)
+        announcement = {**facts.worker_facts(queues), "since": clock.now_s()}
+        _tell_metrics(announcement)
     announce_at = sweep_at = 0.0
     while not done.wait(0.2):
         now = time.monotonic()
@@ -228,11 +228,11 @@ def _announce_and_sweep(worker: Worker, queues: list[str], done: threading.Event
                 if now >= announce_at:
                     announce_at = now + ANNOUNCE_EVERY_S
                     busy = _current_task(name) if worker.horse_pid else None
-                    jobs.announce(name, {**_add_clocks(facts.add_readings(said)), "busy": busy, **_host_state(),
+                    jobs.announce(name, {**_add_clocks(facts.add_readings(announcement)), "busy": busy, **_host_state(),
                                          **{name: keeper.state() for name, keeper in keepers.items()}})
                 if now >= sweep_at:
                     sweep_at = now + SWEEP_EVERY_S
-                    if said["gpus"]:        # also what a worker before this one left behind
+                    if announcement["gpus"]:        # also what a worker before this one left behind
                         hold.put_back_left()
                     sweep()
             except Exception as error:

@@ -57,7 +57,7 @@ def _code_queue(fetch: CodeFetch) -> str:
     return queue_of(fetch)
 
 
-ROW_KINDS = {held.task: held for held in (
+ROW_KINDS = {kind.task: kind for kind in (
     RowKind(Profile.leases, "ingest", "profile", ingest_queue, fills_disk=True),
     RowKind(TuneJob.leases, "tune", "tune", _tune_queue),
     RowKind(KernelCheck.leases, "check", "check", _check_queue),

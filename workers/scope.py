@@ -75,8 +75,8 @@ def project_of(row: models.Model) -> int | None:
     *way, last = path.split("__")
     for name in way:
         owner = getattr(owner, name)
-    found: int | None = getattr(owner, f"{last}_id") if owner is not None else None
-    return found
+    project_id: int | None = getattr(owner, f"{last}_id") if owner is not None else None
+    return project_id
 
 
 def projects_of_rows(model: type[models.Model], row_ids: Iterable[int]) -> dict[int, int | None]:

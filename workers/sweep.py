@@ -45,8 +45,8 @@ def sweep() -> dict[str, list[int]]:
     short = disk.shortage() is not None
     if not short:
         profiles_retry_without_room()
-    woken = {held.task: _wake(held, held.leases.abandoned_rows(jobs.waiting(held.task))) for held in ROW_KINDS.values()
-             if not (short and held.fills_disk)}
+    woken = {kind.task: _wake(kind, kind.leases.abandoned_rows(jobs.waiting(kind.task))) for kind in ROW_KINDS.values()
+             if not (short and kind.fills_disk)}
     left_behind = set(woken)
     if not short:
         woken["follow"] = wake_follows(jobs.waiting("follow"))      # read, and their workers were killed before what follows
@@ -84,8 +84,8 @@ def in_each(work: Callable[[], list[int]]) -> list[int]:
 def release(worker: str) -> None:
     """Hand back what `worker` holds, without waiting for its heartbeat to grow stale."""
     worker_leave(worker)
-    for held in ROW_KINDS.values():
-        _wake(held, held.leases.model._default_manager.filter(pk__in=held.leases.hand_back(worker)))
+    for kind in ROW_KINDS.values():
+        _wake(kind, kind.leases.model._default_manager.filter(pk__in=kind.leases.hand_back(worker)))
 
 
 def _wake(held: RowKind, rows: QuerySet[Model]) -> list[int]:

@@ -96,8 +96,8 @@ def watch_production(day: int) -> None:
     """Look for kernels that became slower in production, after days were summed."""
     from tuner.gate.production.services import watch_production as watch  # with what it imports: 1 s that nobody else needs
 
-    days, found = watch()
-    log.info("production (woken by day %s): %s days taken up, %s regressions found", day, days, found)
+    days, count = watch()
+    log.info("production (woken by day %s): %s days taken up, %s regressions found", day, days, count)
 
 
 def run_keeping(project_id: int) -> None:
@@ -191,7 +191,7 @@ def run_schedules(schedule_id: int) -> None:
     """Run the schedules of captures that are due, whichever woke it."""
     from profiles.running.schedule_services import run_due
 
-    log.info("schedules (woken by %s): %s ran", schedule_id, [each for _ in each_project() for each in run_due()])
+    log.info("schedules (woken by %s): %s ran", schedule_id, [pk for _ in each_project() for pk in run_due()])
 
 
 def run_ceilings(run_id: int) -> None:
@@ -259,15 +259,15 @@ def _run(held: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None
 
 def _fail(held: RowKind, row_id: int, worker: str, error: Exception) -> None:
     what = cleaned(f"unexpected {type(error).__name__}: {error}")[:500]
-    told = {"where": held.task, "what": what, "hint": "A fault of Ridgepoint: the worker's log has the trace. Try it again."}
+    failure = {"where": held.task, "what": what, "hint": "A fault of Ridgepoint: the worker's log has the trace. Try it again."}
     if disk.is_full_error(error):
-        told |= {"what": cleaned(f"the worker's disk is full ({error})")[:500], "hint": "Make room there, then try again."}
-    if not held.leases.end(row_id, worker, "failed", error=told):
+        failure |= {"what": cleaned(f"the worker's disk is full ({error})")[:500], "hint": "Make room there, then try again."}
+    if not held.leases.end(row_id, worker, "failed", error=failure):
         return
     if held.task == "suite":
         from tuner.gate.suites.job_services import job_publish
 
         job_publish(SuiteJob.objects.select_related("suite").get(pk=row_id))
         return
-    jobs.publish(f"{held.topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": told})
+    jobs.publish(f"{held.topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": failure})
     jobs.publish("home", held.topic, {"id": row_id, "status": "failed"})

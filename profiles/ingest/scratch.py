@@ -35,7 +35,7 @@ class Spool:
 
     def write(self, values: Column) -> int:
         """Returns where the values begin. Raises TraceError when the disk is full."""
-        at = self._end
+        offset = self._end
         view = memoryview(np.ascontiguousarray(values).view(np.uint8).data).cast("B") if values.size else memoryview(b"")
         try:
             while view:
@@ -45,7 +45,7 @@ class Spool:
         except OSError as error:
             raise TraceError("temporary folder", f"cannot be written ({error.strerror or error})",
                              "An ingest needs room for about a quarter of the unpacked file: free some, or set TMPDIR.") from error
-        return at
+        return offset
 
     def _write(self, view: memoryview) -> int | None:
         return self._file.write(view)
@@ -82,11 +82,11 @@ class Records:
             self.rows += part.size
 
     def read(self, number: int, first: int = 0, last: int | None = None) -> Column:
-        at, rows = self.parts[number]
+        offset, rows = self.parts[number]
         last = rows if last is None else last
         if self._spool is None or last <= first:
             return np.empty(0, self.kind)
-        return self._spool.read(at + first * self.kind.itemsize, last - first, self.kind)
+        return self._spool.read(offset + first * self.kind.itemsize, last - first, self.kind)
 
 
 PREFIX = "ridgepoint-work-"

@@ -177,8 +177,8 @@ class Integrity:
                                   ("not_kept", 50, "other kinds of record that are not read yet")):
             mine = getattr(self, name)
             for key, count in part[name].items():
-                kept = key if key in mine or len(mine) < most else other
-                mine[kept] = mine.get(kept, 0) + count
+                bucket = key if key in mine or len(mine) < most else other
+                mine[bucket] = mine.get(bucket, 0) + count
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

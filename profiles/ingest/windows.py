@@ -63,7 +63,7 @@ SLICES = pa.schema([
 
 MISSING = -(2**63)          # an unknown number in a Window; -2**31 in its int32 columns
 MISSING32 = -(2**31)
-_INT32 = tuple(each.name for each in SLICES if each.type == pa.int32() and each.name != "track")
+_INT32 = tuple(column.name for column in SLICES if column.type == pa.int32() and column.name != "track")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class TableSlices:
         self.names, self.details = self._texts("name"), self._texts("detail")
         start, dur = (table[name].to_numpy() for name in ("start_ns", "dur_ns"))
         self.end_ns = int((start + dur).max()) if len(start) else 0
-        self.devices: list[int] = sorted(each for each in table["device"].unique().to_pylist() if each is not None)
+        self.devices: list[int] = sorted(device for device in table["device"].unique().to_pylist() if device is not None)
 
     def _texts(self, column: str) -> list[str]:
         encoded = self._table[column].unify_dictionaries().combine_chunks()

@@ -63,8 +63,8 @@ def _part(page: KernelPage) -> Found:
 
 
 def _judged(page: KernelPage) -> Found:
-    for each in page.judged:
-        yield each.measure.metric, each.measure.label, each.value, "pct"
+    for verdict in page.judged:
+        yield verdict.measure.metric, verdict.measure.label, verdict.value, "pct"
 
 
 def _work(page: KernelPage) -> Found:
@@ -129,15 +129,15 @@ def _limit(page: KernelPage) -> Found:
 
 
 def _share(page: KernelPage) -> Found:
-    for each in page.shares:
-        yield each["share"].unit, f"{each['share'].unit} active", each["active_pct"], "pct"
+    for share in page.shares:
+        yield share["share"].unit, f"{share['share'].unit} active", share["active_pct"], "pct"
 
 
 def _spread(page: KernelPage) -> Found:
-    for each in page.anatomy.shares:
+    for share in page.anatomy.shares:
         for name in ("average", "least", "most"):
-            yield f"{each.unit}:{name}", f"{each.unit} active cycles, {name}", getattr(each, name), ""
-        yield f"{each.unit}:spread", f"{each.unit} spread", each.spread_pct, "pct"
+            yield f"{share.unit}:{name}", f"{share.unit} active cycles, {name}", getattr(share, name), ""
+        yield f"{share.unit}:spread", f"{share.unit} spread", share.spread_pct, "pct"
 
 
 def _step(page: KernelPage) -> Found:
@@ -193,14 +193,14 @@ def _group(page: KernelPage) -> Found:
 
 
 def _parameter(page: KernelPage) -> Found:
-    for each in page.parameters:
-        yield each["label"], each["label"], each["value"], "bytes" if each["unit"] == "B" else ""
+    for parameter in page.parameters:
+        yield parameter["label"], parameter["label"], parameter["value"], "bytes" if parameter["unit"] == "B" else ""
 
 
 def _detail(page: KernelPage) -> Found:
     for section in page.detail_sections:
-        for each in section["lines"]:
-            yield each["line"].metric, each["line"].label, each["line"].value, each["unit"]
+        for line in section["lines"]:
+            yield line["line"].metric, line["line"].label, line["line"].value, line["unit"]
 
 
 # kind, with which a key begins -> the tab that it stands on, what finds it. All but "time" are of counters.
@@ -222,11 +222,11 @@ def measures(page: KernelPage, kind: str) -> dict[str, Measure]:
     if kind not in KINDS or (kind != "time" and page.whole is None):
         return {}
     tab, find = KINDS[kind]
-    found: dict[str, Measure] = {}
+    by_key: dict[str, Measure] = {}
     for rest, label, value, unit in find(page):
         if (number := finite_number(value)) is not None:
-            found.setdefault(f"{kind}:{rest}", Measure(f"{kind}:{rest}", tab, label, number, unit))
-    return found
+            by_key.setdefault(f"{kind}:{rest}", Measure(f"{kind}:{rest}", tab, label, number, unit))
+    return by_key
 
 
 class Overlay:
@@ -242,12 +242,12 @@ class Overlay:
     def kind(self, kind: str) -> dict[str, Versus]:
         if kind not in self._kinds:
             mine, other = measures(self._page, kind), measures(self._baseline, kind)
-            self._kinds[kind] = {key: Versus(each, other[key].value, _change_pct(each.value, other[key].value))
-                                 for key, each in mine.items() if key in other}
+            self._kinds[kind] = {key: Versus(measure, other[key].value, _change_pct(measure.value, other[key].value))
+                                 for key, measure in mine.items() if key in other}
         return self._kinds[kind]
 
     def all(self) -> list[Versus]:
-        return [each for kind in KINDS for each in self.kind(kind).values()]
+        return [versus for kind in KINDS for versus in self.kind(kind).values()]
 
 
 def _change_pct(value: float, baseline: float) -> float | None:

@@ -25,7 +25,7 @@ def kernel(request: HttpRequest, pk: int, kernel_pk: int, tab: str = "") -> Http
     row = KernelStat.find_or_404(pk, kernel_pk)
     page, baseline = KernelPage(row, request.GET), selectors.baseline_page(request.GET)
     shown = page.context() | {
-        "tab": tab, "tab_title": next(each.title for each in selectors.TABS if each.name == tab), "baseline": baseline,
+        "tab": tab, "tab_title": next(entry.title for entry in selectors.TABS if entry.name == tab), "baseline": baseline,
         "overlay": Overlay(page, baseline.page) if baseline else None, "rules_at": lambda: rules_at(page.rules)}
     if tab == "":
         shown |= {"advice": advice_lines(row), "people": people()}

@@ -41,10 +41,10 @@ def holdings(kernel: KernelStat) -> Holdings:
     rows = list(kernel.counter_launches.annotate(has_rules=has_rules).values_list(
         "index", "duration_ns", "incomplete", "has_rules"))
     inside = what_is_inside(kernel.profile_id) if rows else {}
-    known = [inside[index] for index, *_ in rows if index in inside]
+    contents = [inside[index] for index, *_ in rows if index in inside]
     return Holdings({index: duration_ns for index, duration_ns, incomplete, _ in rows if not incomplete},
                     any(ruled for _, _, incomplete, ruled in rows if not incomplete),
-                    any(each.instructions for each in known), any(each.samples for each in known))
+                    any(content.instructions for content in contents), any(content.samples for content in contents))
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def address(kernel: KernelStat, name: str) -> str:
 
 def kept_query(params: dict[str, str]) -> str:
     """Return "?launch=…&baseline=…" of what is asked, "" without."""
-    known = {name: params[name] for name in KEPT if params.get(name)}
-    return f"?{urlencode(known)}" if known else ""
+    query = {name: params[name] for name in KEPT if params.get(name)}
+    return f"?{urlencode(query)}" if query else ""
 
 
 def tabs(kernel: KernelStat, holds: Holdings, current: str, params: dict[str, str]) -> list[Tab]:
@@ -169,35 +169,35 @@ def candidates(kernel: KernelStat, find: str) -> list[KernelBaselineJson]:
     rows = rows.only(*CANDIDATE)
     newest = "-profile__created"
     first = list(rows.filter(same).order_by(newest, "-total_ns")[:OFFERED])
-    more = list(rows.exclude(pk__in=[each.pk for each in first]).order_by(newest, "-total_ns")[:OFFERED - len(first)])
-    return [{"baseline": str(each.pk), "kernel": each.short_name, "profile": each.profile.name, "build": each.profile.build,
-             "gpu": each.profile.gpu, "created": each.profile.created, "mean_ns": each.mean_ns, "is_same": number < len(first)}
-            for number, each in enumerate([*first, *more])]
+    more = list(rows.exclude(pk__in=[stat.pk for stat in first]).order_by(newest, "-total_ns")[:OFFERED - len(first)])
+    return [{"baseline": str(stat.pk), "kernel": stat.short_name, "profile": stat.profile.name, "build": stat.profile.build,
+             "gpu": stat.profile.gpu, "created": stat.profile.created, "mean_ns": stat.mean_ns, "is_same": number < len(first)}
+            for number, stat in enumerate([*first, *more])]
 
 
 def baseline_choices(kernel: KernelStat, find: str) -> list[Choice]:
     """Return the same as lines of a searchable list: value, title and note (build, GPU, date)."""
-    return [Choice(each["baseline"], each["profile"], " · ".join(filter(None, [
-        "" if each["is_same"] else each["kernel"][:40], each["build"][:14], each["gpu"] or "GPU —",
-        f"{each['created']:%Y-%m-%d %H:%M}",
-        "" if each["mean_ns"] is None else f"{time_text(each['mean_ns'])} mean"]))) for each in candidates(kernel, find)]
+    return [Choice(row["baseline"], row["profile"], " · ".join(filter(None, [
+        "" if row["is_same"] else row["kernel"][:40], row["build"][:14], row["gpu"] or "GPU —",
+        f"{row['created']:%Y-%m-%d %H:%M}",
+        "" if row["mean_ns"] is None else f"{time_text(row['mean_ns'])} mean"]))) for row in candidates(kernel, find)]
 
 
 def frame(kernel: KernelStat, current: str, params: Mapping[str, str]) -> dict[str, Any]:
     """Return what the pinned header and the tabs of every page of a kernel show."""
-    given = {name: params[name] for name in KEPT if params.get(name)}
+    query = {name: params[name] for name in KEPT if params.get(name)}
     chosen = baseline_of(params)
     holds = holdings(kernel)
     own = [Choice(f"{kernel.pk}-{index}", f"Launch #{index}",
                   f"of this kernel · {'time —' if duration_ns is None else time_text(duration_ns)}")
            for index, duration_ns in holds.complete.items()][:OFFERED]
     choices = [*(own if len(own) > 1 else []), *baseline_choices(kernel, "")]
-    if chosen and given["baseline"] not in {each.value for each in choices}:
+    if chosen and query["baseline"] not in {choice.value for choice in choices}:
         other = chosen[0]
-        choices = [Choice(given["baseline"], other.profile.name, " · ".join(filter(None, [
+        choices = [Choice(query["baseline"], other.profile.name, " · ".join(filter(None, [
             other.profile.build[:14], other.profile.gpu, f"launch #{chosen[1]}" if chosen[1] else ""]))), *choices]
-    return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs(kernel, holds, current, given), "chosen": chosen,
-            "given": given, "choices": choices, "moved": MOVED, "here": address(kernel, current),
+    return {"kernel": kernel, "profile": kernel.profile, "tabs": tabs(kernel, holds, current, query), "chosen": chosen,
+            "given": query, "choices": choices, "moved": MOVED, "here": address(kernel, current),
             "overlay": Overlay(KernelPage(kernel, params), KernelPage(chosen[0], {})) if chosen else None}
 
 
@@ -207,10 +207,10 @@ def overlay_json(kernel: KernelStat, params: Mapping[str, str]) -> OverlayJson |
     if baseline is None:
         return None
     return {"kernel": kernel.pk, "baseline": baseline.kernel.pk, "baseline_launch": baseline.launch or None,
-            "measures": [{"key": each.measure.key, "tab": each.measure.tab or "summary", "label": each.measure.label,
-                          "unit": each.measure.unit, "value": each.measure.value, "baseline": each.baseline,
-                          "change_pct": each.change_pct}
-                         for each in Overlay(KernelPage(kernel, params), baseline.page).all()]}
+            "measures": [{"key": versus.measure.key, "tab": versus.measure.tab or "summary", "label": versus.measure.label,
+                          "unit": versus.measure.unit, "value": versus.measure.value, "baseline": versus.baseline,
+                          "change_pct": versus.change_pct}
+                         for versus in Overlay(KernelPage(kernel, params), baseline.page).all()]}
 
 
 # part of the page -> beginnings of section identifiers; the longest that fits decides

@@ -60,9 +60,9 @@ def filter_choices() -> dict[str, list[str]]:
 
     tags = Profile.objects.values_list("tags", flat=True)[:5000]
     return {
-        "status": [str(each) for each in Profile.Status.values], "build": values("build"), "model": values("model"),
-        "gpu": values("gpu"), "tag": sorted({tag for each in tags for tag in each})[:200],
-        "kind": [str(each) for each in Profile.Kind.values if each],
+        "status": [str(status) for status in Profile.Status.values], "build": values("build"), "model": values("model"),
+        "gpu": values("gpu"), "tag": sorted({tag for names in tags for tag in names})[:200],
+        "kind": [str(kind) for kind in Profile.Kind.values if kind],
         "owner": list(Profile.objects.filter(owner__isnull=False).order_by("owner__username")
                       .values_list("owner__username", flat=True).distinct()[:200]),
     }

@@ -36,11 +36,11 @@ class TooLong(Exception):
 def _place(wait_s: float) -> Iterator[bool]:
     """One of the places for long answers; False where none became free in that time."""
     connection_release()
-    held = _places.acquire(timeout=wait_s)
+    is_free = _places.acquire(timeout=wait_s)
     try:
-        yield held
+        yield is_free
     finally:
-        if held:
+        if is_free:
             _places.release()
 
 
@@ -57,8 +57,8 @@ def answer(request: Request, work: Work, limit_s: float = LIMIT_S) -> HttpRespon
 def finish(work: Work, limit_s: float = LIMIT_S) -> dict[str, Any]:
     """The result. Raises TooLong."""
     until = time.monotonic() + limit_s
-    with _place(limit_s) as held:
-        while held:
+    with _place(limit_s) as is_free:
+        while is_free:
             try:
                 next(work)
             except StopIteration as end:
@@ -73,23 +73,23 @@ def _lines(work: Work, limit_s: float) -> Iterator[bytes]:
     until, done, result = time.monotonic() + limit_s, 0.0, b""
     try:
         while not result:
-            told = time.monotonic()
-            with _place(_TELL_S) as held:       # left for every line: a client that takes none keeps no place
-                while held and not result:
+            last_s = time.monotonic()
+            with _place(_TELL_S) as is_free:       # left for every line: a client that takes none keeps no place
+                while is_free and not result:
                     try:
                         done = next(work)
                     except StopIteration as end:
                         result = _line({"result": end.value})
-                    if time.monotonic() > min(told + _TELL_S, until):
+                    if time.monotonic() > min(last_s + _TELL_S, until):
                         break
             if not result and time.monotonic() > until:
                 raise TooLong(limit_s)
             yield result or _line({"progress": round(done, 4)})
     except Exception as error:      # the status is sent already: the error is the last line
-        known = isinstance(error, (TooLong, ValueError, KeyError))
-        yield _line({"error": str(error.args[0]) if known and error.args else "the server made a mistake",
-                     "hint": "choose less time or fewer tracks" if known else "the server's log has the trace"})
-        if not known:
+        is_expected = isinstance(error, (TooLong, ValueError, KeyError))
+        yield _line({"error": str(error.args[0]) if is_expected and error.args else "the server made a mistake",
+                     "hint": "choose less time or fewer tracks" if is_expected else "the server's log has the trace"})
+        if not is_expected:
             raise
     finally:
         work.close()

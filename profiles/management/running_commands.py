@@ -96,8 +96,8 @@ def change_schedules(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fields(row: CaptureSchedule | None, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    kept = schedule_services.schedule_fields(row) if row else {"name": name, "when": options["when"] or "night", "options": {}}
-    fields = {**kept, **{each: options[each] for each in PLAIN if options[each] is not None}}
+    base = schedule_services.schedule_fields(row) if row else {"name": name, "when": options["when"] or "night", "options": {}}
+    fields = {**base, **{option: options[option] for option in PLAIN if options[option] is not None}}
     if options["rename"]:
         fields["name"] = options["rename"]
     if options["at"] is not None:
@@ -106,11 +106,11 @@ def _fields(row: CaptureSchedule | None, name: str, options: Mapping[str, Any]) 
         fields["server"] = _server(options["server"]) if options["server"] else None
     if fields.get("server"):
         ends = {key: value for key, value in _ends(options).items() if value not in (None, {})}
-        fields["options"] = {**(kept["options"] if kept.get("server") else {}), **ends}
+        fields["options"] = {**(base["options"] if base.get("server") else {}), **ends}
     else:
-        own = {each: options[each] for each in OF_PROCESSES if options[each] is not None}
-        before = {} if kept.get("server") else {each: value for each, value in kept["options"].items()
-                                                if not (own and each in OF_PROCESSES)}
+        own = {option: options[option] for option in OF_PROCESSES if options[option] is not None}
+        before = {} if base.get("server") else {option: value for option, value in base["options"].items()
+                                                if not (own and option in OF_PROCESSES)}
         fields["options"] = {**before, **own, **({"shapes": False} if options["no_shapes"] else {}),
                              **({"stacks": True} if options["stacks"] else {})}
     return fields
@@ -118,20 +118,20 @@ def _fields(row: CaptureSchedule | None, name: str, options: Mapping[str, Any]) 
 
 def _ends(options: Mapping[str, Any]) -> dict[str, Any]:
     parameters = {}
-    for each in options["parameter"] or ():
-        key, is_given, value = each.partition("=")
+    for option in options["parameter"] or ():
+        key, is_given, value = option.partition("=")
         if not is_given:
-            raise CommandError(f"-p NAME=VALUE, not {each!r}")
+            raise CommandError(f"-p NAME=VALUE, not {option!r}")
         parameters[key] = value
     return {**{name: options[name] for name in ("until", "seconds", "threshold_ms", "latency")}, "options": parameters}
 
 
 def _server(name: str) -> EngineServer:
-    found = EngineServer.objects.filter(name=name).first()
-    if found is None:
+    server = EngineServer.objects.filter(name=name).first()
+    if server is None:
         names = ", ".join(EngineServer.objects.values_list("name", flat=True)[:20])
         raise CommandError(f"there is no server {name!r}" + (f": {names}" if names else "; an owner names servers"))
-    return found
+    return server
 
 
 def _minute(text: str) -> int:

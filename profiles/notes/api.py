@@ -57,8 +57,8 @@ class NoteListApi(NoteView):
     @extend_schema(operation_id="profiles_notes_create", request=NoteSerializer, responses={201: selectors.NoteJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a note, or without a text a bookmark."""
-        given = validated(NoteSerializer, request.data)
-        note = services.note_create(profile=get_object_or_404(Profile, pk=pk), author=request.user, **given)
+        fields = validated(NoteSerializer, request.data)
+        note = services.note_create(profile=get_object_or_404(Profile, pk=pk), author=request.user, **fields)
         return Response(selectors.note_json(note), status=201)
 
 
@@ -68,8 +68,8 @@ class NoteApi(NoteView):
     @extend_schema(operation_id="profiles_note_edit", request=TextSerializer, responses=selectors.NoteJson)
     def patch(self, request: Request, pk: int, note_pk: int) -> Response:
         """Change the text of your own note; owners, of anybody's."""
-        given = validated(TextSerializer, request.data)
-        note = services.note_update(self.note(pk, note_pk), by=request.user, **given)
+        fields = validated(TextSerializer, request.data)
+        note = services.note_update(self.note(pk, note_pk), by=request.user, **fields)
         return Response(selectors.note_json(note))
 
     @extend_schema(operation_id="profiles_note_delete", responses={204: None})

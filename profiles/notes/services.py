@@ -60,11 +60,11 @@ def note_delete(note: TimelineNote, *, by: Any) -> None:
 
 def note_text(text: str) -> str:
     """Plain text as it is kept. Raises Refused when it is too long to be a note."""
-    kept = clean(text.replace("\r\n", "\n").strip())
-    if len(kept) > MAX_TEXT:
-        raise Refused(f"the text has {len(kept):,} characters; at most {MAX_TEXT:,} are kept",
+    plain = clean(text.replace("\r\n", "\n").strip())
+    if len(plain) > MAX_TEXT:
+        raise Refused(f"the text has {len(plain):,} characters; at most {MAX_TEXT:,} are kept",
                           hint="write the rest where long texts live, and its address here")
-    return kept
+    return plain
 
 
 def _check(note: TimelineNote, by: Any) -> None:

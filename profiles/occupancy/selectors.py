@@ -84,9 +84,9 @@ def question_of(launch: LaunchCounters | None, kernel: KernelStat | None) -> Que
         if kernel is None:
             return question
         model = gpus.lookup(kernel.profile.gpu)
-        known = {"compute_capability": model.compute_capability if model else None, "sm_count": model.sm_count if model else None,
+        specs = {"compute_capability": model.compute_capability if model else None, "sm_count": model.sm_count if model else None,
                  "registers": kernel.registers_per_thread, "smem_bytes": kernel.smem_bytes}
-        return replace(question, **{name: value for name, value in known.items() if value is not None})     # type: ignore[arg-type]
+        return replace(question, **{name: value for name, value in specs.items() if value is not None})     # type: ignore[arg-type]
     facts = launch.facts
     stated: Mapping[str, Any] = facts.get("launch", {})
     parts = [part for name in ("static", "dynamic") if isinstance(part := stated.get(f"smem_{name}_bytes"), int | float)]
@@ -121,13 +121,13 @@ def architectures() -> list[tuple[str, str]]:
 
 def page(params: Mapping[str, str]) -> dict[str, Any]:
     """Return everything the calculator's page shows, or its API answers."""
-    asked = read_question(params)
-    answer = occupancy.answer(asked.question)
-    achieved = asked.launch.facts.get("occupancy", {}).get("achieved_pct") if asked.launch else None
-    split = asked.launch.facts.get("launch", {}).get("smem_config_bytes") if asked.launch else None
-    return {"asked": asked, "question": asked.question, "answer": answer, "achieved_pct": achieved,
-            "split_bytes": split if isinstance(split, int | float) and asked.question.smem_config_bytes is None else None,
-            "limits": asked.question.gpu, "as_launched": asked.question == question_of(asked.launch, asked.kernel)}
+    form = read_question(params)
+    answer = occupancy.answer(form.question)
+    achieved = form.launch.facts.get("occupancy", {}).get("achieved_pct") if form.launch else None
+    split = form.launch.facts.get("launch", {}).get("smem_config_bytes") if form.launch else None
+    return {"asked": form, "question": form.question, "answer": answer, "achieved_pct": achieved,
+            "split_bytes": split if isinstance(split, int | float) and form.question.smem_config_bytes is None else None,
+            "limits": form.question.gpu, "as_launched": form.question == question_of(form.launch, form.kernel)}
 
 
 class OccupancyJson(TypedDict):

@@ -57,8 +57,8 @@ class ProfileListApi(APIView):
     def get(self, request: Request) -> Response | HttpResponse:
         """Profiles, newest first. Unknown filters ask nothing."""
         kind = asked_format(request, also=True)
-        asked = {name: str(value) for name, value in request.query_params.items() if (name, value) != ("format", kind)}
-        profiles = selectors.profile_list(asked)
+        filters = {name: str(value) for name, value in request.query_params.items() if (name, value) != ("format", kind)}
+        profiles = selectors.profile_list(filters)
         if kind:
             rows = ProfileSerializer(profiles, many=True, context={"request": request}).data
             columns = [name for name in ProfileSerializer.Meta.fields if name not in ("progress", "links", "error", "notes")]
@@ -80,19 +80,19 @@ class ProfileListApi(APIView):
         if not isinstance(request.data, Mapping):
             raise TraceError("request", "this is no form", "send multipart/form-data with one or several files in the field `file`")
         files = request.FILES.getlist("file") or list(request.FILES.values())
-        known = ("name", "build", "model", "tags", "notes", "together", "written")
-        fields = validated(UploadSerializer, {key: request.data[key] for key in known if key in request.data})
-        given = {**fields, "tags": services.tags_parse(fields.get("tags", "")), "owner": request.user}
+        names = ("name", "build", "model", "tags", "notes", "together", "written")
+        fields = validated(UploadSerializer, {key: request.data[key] for key in names if key in request.data})
+        values = {**fields, "tags": services.tags_parse(fields.get("tags", "")), "owner": request.user}
         key = request.headers.get("Idempotency-Key", "")
-        if given.pop("together") or len(files) <= 1:
+        if values.pop("together") or len(files) <= 1:
             try:
-                return Response(self._detail_json(profile_upload(files, key, **given)), status=201)
-            except KeyTaken as taken:
-                return Response({"error": taken.what, "where": taken.where, "hint": taken.hint}, status=409)
+                return Response(self._detail_json(profile_upload(files, key, **values)), status=201)
+            except KeyTaken as conflict:
+                return Response({"error": conflict.what, "where": conflict.where, "hint": conflict.hint}, status=409)
         created, errors = [], []
         for number, file in enumerate(files):
             try:
-                profile = profile_upload([file], key and f"{key}/{number}", **{**given, "name": "", "written": None})
+                profile = profile_upload([file], key and f"{key}/{number}", **{**values, "name": "", "written": None})
                 created.append(self._detail_json(profile))
             except TraceError as error:
                 errors.append({"file": file.name, "error": error.what, "where": error.where, "hint": error.hint})
@@ -119,8 +119,8 @@ class ApartApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Files that were refused as ranks of different jobs: each becomes a profile, the refused one goes. 201 with
         {"profiles": […]}."""
-        made = request_services.profile_apart(get_object_or_404(Profile, pk=pk))
-        return Response({"profiles": ProfileSerializer(made, many=True, context={"request": request}).data}, status=201)
+        profiles = request_services.profile_apart(get_object_or_404(Profile, pk=pk))
+        return Response({"profiles": ProfileSerializer(profiles, many=True, context={"request": request}).data}, status=201)
 
 
 class NumberApi(APIView):
@@ -234,11 +234,11 @@ class CounterListApi(APIView):
     def get(self, request: Request, pk: int) -> Response | HttpResponse:
         """Launches with hardware counters: facts, and the vendor's rule findings; as a file every fact is a column."""
         profile, kind = get_object_or_404(Profile, pk=pk), asked_format(request)
-        asked = request.query_params.get("launch", "")
-        if asked.isdecimal() and len(asked) < 10:
-            metrics = selectors_counters.metric_rows(profile, int(asked))
+        launch = request.query_params.get("launch", "")
+        if launch.isdecimal() and len(launch) < 10:
+            metrics = selectors_counters.metric_rows(profile, int(launch))
             return (flat_response(kind, f"profile-{pk}-counters", metrics) if kind
-                    else Response({"profile": pk, "launch": int(asked), "metrics": metrics}))
+                    else Response({"profile": pk, "launch": int(launch), "metrics": metrics}))
         launches = selectors_counters.counted_launches(profile, read_number(request, "kernel", 0, ID_DIGITS))
         if kind:
             return flat_response(kind, f"profile-{pk}-counters", [selectors_counters.launch_json(row) for row in launches])
@@ -268,16 +268,16 @@ class TableListApi(APIView):
         """Tables of sums as the tool wrote them, in base units; `?table=0&format=csv` for one as a file. `limit` and `offset` are
         of rows of each table, `count` is of the longest."""
         tables = selectors_profile.tables(get_object_or_404(Profile, pk=pk))
-        asked = request.query_params.get("table", "")
-        if asked:
-            tables = tables[int(asked):][:1] if asked.isdecimal() and len(asked) < 4 else []
+        number = request.query_params.get("table", "")
+        if number:
+            tables = tables[int(number):][:1] if number.isdecimal() and len(number) < 4 else []
             if not tables:
-                raise NotFound(f"no table {asked[:20]}")
+                raise NotFound(f"no table {number[:20]}")
         kind = asked_format(request)
         if kind and len(tables) == 1:
             columns = [column["name"] + (f" ({column['unit']})" if column["unit"] else "") for column in tables[0]["columns"]]
             rows = [dict(zip(columns, row, strict=False)) for row in tables[0]["rows"]]
-            return rows_response(kind, f"profile-{pk}-table-{asked or 0}", columns, rows)
+            return rows_response(kind, f"profile-{pk}-table-{number or 0}", columns, rows)
         page = read_page(request, max((table["rows"] for table in tables), key=len, default=[]))
         return page.answer({"profile": pk, "tables": [
             {**table, "rows": page.cut(table["rows"]), "row_count": len(table["rows"])} for table in tables]})

@@ -67,12 +67,12 @@ def profile_upload(request: HttpRequest) -> HttpResponse:
     created: list[Profile] = []
     errors: list[TraceError] = []
     if request.method == "POST":
-        given: dict[str, Any] = {**fields, "tags": services.tags_parse(fields["tags"]), "owner": request.user}
+        values: dict[str, Any] = {**fields, "tags": services.tags_parse(fields["tags"]), "owner": request.user}
         files: list[UploadedFile[bytes] | None] = [*request.FILES.getlist("file")] or [None]
         for first, *more in [files] if "together" in request.POST else [[file] for file in files]:
             try:
                 created.append(services.profile_create(
-                    file=services.upload_check(first), more_files=[services.upload_check(file) for file in more], **given))
+                    file=services.upload_check(first), more_files=[services.upload_check(file) for file in more], **values))
             except TraceError as error:
                 errors.append(error)
         if created and not errors:
@@ -215,11 +215,11 @@ def profile_delete(request: HttpRequest, pk: int) -> HttpResponse:
 def profile_apart(request: HttpRequest, pk: int) -> HttpResponse:
     """Files that were refused as ranks of different jobs become profiles of their own."""
     try:
-        made = request_services.profile_apart(get_object_or_404(Profile, pk=pk))
+        profiles = request_services.profile_apart(get_object_or_404(Profile, pk=pk))
     except TraceError as error:
         messages.error(request, f"{error.what}. {error.hint}")
         return redirect("profile", pk)
-    messages.success(request, f"{len(made)} profiles; the ingest has begun.")
+    messages.success(request, f"{len(profiles)} profiles; the ingest has begun.")
     return redirect("profile-list")
 
 

@@ -136,7 +136,7 @@ class ProfileDetailSerializer(ProfileSerializer):
 
     def get_counted_in(self, profile: Profile) -> list[int]:
         """Jobs that hold the same bytes: sums over profiles count those."""
-        return [each.pk for each in counted_in(profile)]
+        return [trace.pk for trace in counted_in(profile)]
 
 
 class UploadSerializer(serializers.Serializer[None]):

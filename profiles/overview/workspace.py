@@ -40,8 +40,8 @@ def _route(name: str, has: Callable[[Profile], bool]) -> Callable[[Profile, str,
 def _analyses(profile: Profile, title: str, path: str) -> list[Tab]:
     """One tab for each analysis that has something to say of this trace, and for the one that is open."""
     applying = topics_of(profile)
-    made = ((topic, reverse("topic", args=[profile.pk, topic.name])) for topic in TOPICS)
-    return [Tab(topic.title, url) for topic, url in made if topic in applying or url == path]
+    pairs = ((topic, reverse("topic", args=[profile.pk, topic.name])) for topic in TOPICS)
+    return [Tab(topic.title, url) for topic, url in pairs if topic in applying or url == path]
 
 
 def _sql(profile: Profile, title: str, path: str) -> list[Tab]:
@@ -64,9 +64,9 @@ def tabs(profile: Profile, path: str) -> list[Tab]:
     """Return the tabs of a ready profile, that of `path` marked: the one with the longest address that `path` begins with."""
     if profile.status != Profile.Status.READY:
         return []
-    made = [tab for page in TABS for tab in page.tabs(profile, page.title, path)]
-    current = max((tab for tab in made if path.startswith(_path(tab))), key=lambda tab: len(_path(tab)), default=None)
-    return [Tab(tab.title, tab.url, tab is current) for tab in made]
+    choices = [tab for page in TABS for tab in page.tabs(profile, page.title, path)]
+    current = max((tab for tab in choices if path.startswith(_path(tab))), key=lambda tab: len(_path(tab)), default=None)
+    return [Tab(tab.title, tab.url, tab is current) for tab in choices]
 
 
 def _path(tab: Tab) -> str:

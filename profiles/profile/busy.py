@@ -43,8 +43,8 @@ def _lanes(profile_id: int, key: str) -> BusyLanes | None:
             groups.setdefault(track["group"], []).append(number)
     if not groups:
         return None
-    made, end_ns = density(stored), int(stored.document["last_ns"])
-    bins = max(1, min(-(-end_ns // made.bin_ns), made.share.shape[1]))
-    lanes = [busy_lane(label, made.share[np.array(tracks), :bins], made.category[np.array(tracks), :bins], COLUMNS)
+    grid, end_ns = density(stored), int(stored.document["last_ns"])
+    bins = max(1, min(-(-end_ns // grid.bin_ns), grid.share.shape[1]))
+    lanes = [busy_lane(label, grid.share[np.array(tracks), :bins], grid.category[np.array(tracks), :bins], COLUMNS)
              for label, tracks in list(groups.items())[:MOST_GPUS]]
-    return BusyLanes(key, bins * made.bin_ns, lanes, max(0, len(groups) - MOST_GPUS))
+    return BusyLanes(key, bins * grid.bin_ns, lanes, max(0, len(groups) - MOST_GPUS))

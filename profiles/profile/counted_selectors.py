@@ -31,16 +31,16 @@ def counted_kernels(profile: Profile, stats: Sequence[KernelStat]) -> dict[int, 
         own.setdefault(shape.kernel_id, []).append(FamilyTime(
             shape.kernel.family_id or 0, profile.gpu, LaunchShape(shape.grid, shape.block, shape.flop), shape.kernel.category,
             float(shape.total_ns), shape.launches))
-    found, kernels = {}, {row.kernel_id: row.kernel for row, _ in counted}      # newest report first
+    kernels_by_stat, kernels = {}, {row.kernel_id: row.kernel for row, _ in counted}      # newest report first
     for stat in stats:
         spoken: dict[int, float] = {}
         for part in own.get(stat.pk, []):
-            for pk in {row.kernel_id for row, each in counted if each.family == part.family and is_same_shape(part, each)}:
+            for pk in {row.kernel_id for row, counts in counted if counts.family == part.family and is_same_shape(part, counts)}:
                 spoken[pk] = spoken.get(pk, 0.0) + part.total_ns
         best = next((pk for pk in kernels if spoken.get(pk, 0.0) > 0.5 * (stat.total_ns or 0)), None)
         if best is not None:
-            found[stat.pk] = kernels[best]
-    return found
+            kernels_by_stat[stat.pk] = kernels[best]
+    return kernels_by_stat
 
 
 def counted_in(profile: Profile) -> list[Profile]:

@@ -72,7 +72,7 @@ def finding_lines(profile: Profile, findings: list[Finding] | None = None) -> li
 
 def code_pieces(text: str) -> list[tuple[str, bool]]:
     """"waits in `aten::item`" -> [("waits in ", False), ("aten::item", True)]."""
-    return [(piece, bool(at % 2)) for at, piece in enumerate(text.split("`")) if piece]
+    return [(piece, bool(index % 2)) for index, piece in enumerate(text.split("`")) if piece]
 
 
 def _numbers(numbers: dict[str, Any]) -> list[Number]:
@@ -83,7 +83,7 @@ def _numbers(numbers: dict[str, Any]) -> list[Number]:
         label = key.removesuffix(suffix).replace("_", " ")
         if isinstance(value, dict):
             inner = sorted(value.items(), key=lambda pair: -(pair[1] or 0))[:5]
-            lines += [Number(f"{label}: {name or 'outside operators'}", unit, each) for name, each in inner]
+            lines += [Number(f"{label}: {name or 'outside operators'}", unit, number) for name, number in inner]
         elif value is not None:
             lines.append(Number(label, unit if isinstance(value, int | float) else "text", value))
     return lines
@@ -96,17 +96,17 @@ def integrity_mark(profile: Profile) -> tuple[str, str]:
         return "bad", "nothing was readable"
     if profile.status != Profile.Status.READY or not integrity:
         return "", "not read yet"
-    read, kept = integrity["records_read"], integrity["records_kept"]
+    records, valid = integrity["records_read"], integrity["records_kept"]
     if integrity.get("truncated_at"):
-        were = verb(kept, "was", "were")
-        return "bad", f"the file ends early, at {integrity['truncated_at']}; {plural(kept, 'record')} {were} kept"
+        were = verb(valid, "was", "were")
+        return "bad", f"the file ends early, at {integrity['truncated_at']}; {plural(valid, 'record')} {were} kept"
     if doubts := touching(doubt_rows(profile)):
         return "warn", str(doubts[0]["sentence"]).replace("`", "")
-    if read != kept:
-        return "warn", f"{read - kept:,} of {plural(read, 'record')} {verb(read - kept, 'is', 'are')} not kept"
+    if records != valid:
+        return "warn", f"{records - valid:,} of {plural(records, 'record')} {verb(records - valid, 'is', 'are')} not kept"
     if integrity.get("repaired"):
-        return "warn", f"all {read:,} records kept; {sum(integrity['repaired'].values()):,} of them mended"
-    return "ok", f"all {read:,} records kept"
+        return "warn", f"all {records:,} records kept; {sum(integrity['repaired'].values()):,} of them mended"
+    return "ok", f"all {records:,} records kept"
 
 
 def doubt_rows(profile: Profile) -> list[dict[str, Any]]:

@@ -31,10 +31,10 @@ def markdown(document: dict[str, Any]) -> str:
     if document["gpus"]:
         parts += ["## Where the time went", _gpus(document["gpus"])]
     if document["analyses"]:
-        parts += ["## Analyses", "\n".join(_analysis(each) for each in document["analyses"])]
+        parts += ["## Analyses", "\n".join(_analysis(analysis) for analysis in document["analyses"])]
     if document["findings"]:
         parts += [f"## Findings ({len(document['findings'])} of {document['findings_in_all']})",
-                  "\n".join(f"{at}. {_finding(each)}" for at, each in enumerate(document["findings"], 1))]
+                  "\n".join(f"{number}. {_finding(finding)}" for number, finding in enumerate(document["findings"], 1))]
     if document["kernels"]:
         parts += [f"## Kernels ({len(document['kernels'])} of {document['kernels_in_all']}, most time first)",
                   _kernels(document["kernels"])]
@@ -54,16 +54,16 @@ def code(text: str) -> str:
 
 def sentence(text: str) -> str:
     """Return a sentence with names in backticks."""
-    return "".join(code(piece) if at % 2 else plain(piece) for at, piece in enumerate(text.split("`")) if piece)
+    return "".join(code(piece) if index % 2 else plain(piece) for index, piece in enumerate(text.split("`")) if piece)
 
 
 def _facts(facts: dict[str, Any]) -> str:
-    said = [("kind", facts["kind"]), ("format", facts["format"]), ("GPU", facts["gpu"]), ("build", facts["build"]),
-            ("model", facts["model"]), ("recorded", facts["recorded"]), ("steps", facts["steps"]),
-            ("wall", time_text(facts["wall_ns"]) if facts["wall_ns"] else None),
-            ("GPU time", time_text(facts["gpu_time_ns"]) if facts["gpu_time_ns"] else None),
-            ("launches", f"{facts['launches']:,}" if facts["launches"] is not None else None)]
-    return " · ".join(f"{name}: {plain(str(value))}" for name, value in said if value not in (None, ""))
+    pairs = [("kind", facts["kind"]), ("format", facts["format"]), ("GPU", facts["gpu"]), ("build", facts["build"]),
+             ("model", facts["model"]), ("recorded", facts["recorded"]), ("steps", facts["steps"]),
+             ("wall", time_text(facts["wall_ns"]) if facts["wall_ns"] else None),
+             ("GPU time", time_text(facts["gpu_time_ns"]) if facts["gpu_time_ns"] else None),
+             ("launches", f"{facts['launches']:,}" if facts["launches"] is not None else None)]
+    return " · ".join(f"{name}: {plain(str(value))}" for name, value in pairs if value not in (None, ""))
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

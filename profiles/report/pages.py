@@ -27,9 +27,9 @@ def report(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "profiles/report.html", {
         "profile": profile, "found": document, "answer": code_pieces(document["answer"]), "integrity": integrity_card(profile),
         "gpus": [{**gpu, "parts": _parts(gpu)} for gpu in _shown_gpus(document["gpus"])],
-        "analyses": [{**each, "pieces": code_pieces(each["answer"] or "")} for each in document["analyses"]],
-        "findings": [{**each, "title_pieces": code_pieces(each["title"]), "advice_pieces": code_pieces(each["advice"])}
-                     for each in document["findings"][:FINDINGS]],
+        "analyses": [{**analysis, "pieces": code_pieces(analysis["answer"] or "")} for analysis in document["analyses"]],
+        "findings": [{**finding, "title_pieces": code_pieces(finding["title"]), "advice_pieces": code_pieces(finding["advice"])}
+                     for finding in document["findings"][:FINDINGS]],
         "kernels": document["kernels"][:KERNELS], "now": timezone.now(),
         "address": request.build_absolute_uri(reverse("profile", args=[pk]))})
 

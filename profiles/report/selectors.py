@@ -26,12 +26,12 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
     `answer` and the analyses' answers are sentences with names in backticks; unknown is null.
     """
     ready = profile.status == Profile.Status.READY
-    made = analyses(profile, address) if ready else []              # first: they add to the findings
+    documents = analyses(profile, address) if ready else []              # first: they add to the findings
     findings = finding_lines(profile) if ready else []
-    mark, said = integrity_mark(profile)
+    mark, words = integrity_mark(profile)
     document: dict[str, Any] = {
         "profile": _facts(profile), "units": UNITS, "error": profile.error or None,
-        "integrity": {"mark": mark, "said": said, "records_read": profile.integrity.get("records_read"),
+        "integrity": {"mark": mark, "said": words, "records_read": profile.integrity.get("records_read"),
                       "records_kept": profile.integrity.get("records_kept"), "truncated_at": profile.integrity.get("truncated_at"),
                       "plausibility": doubt_rows(profile)},
         "links": {"page": address(reverse("profile", args=[profile.pk])), "report": address(reverse("report", args=[profile.pk])),
@@ -43,7 +43,7 @@ def summary(profile: Profile, address: Address = lambda path: path) -> dict[str,
         document["links"]["timeline"] = address(reverse("timeline", args=[profile.pk]))
     return document | {
         "answer": _with_backticks(selectors_profile.answer(profile, findings)), "gpus": _gpus(profile),
-        "analyses": made,
+        "analyses": documents,
         "findings": [_finding(finding, alike, address) for finding, alike in _distinct(findings)[:FINDINGS]],
         "findings_in_all": len(findings),
         "kernels": [_kernel(kernel, address)
@@ -70,8 +70,8 @@ def analyses(profile: Profile, address: Address = lambda path: path) -> list[dic
             "name": topic.name, "title": topic.title, "question": topic.question, "state": "made" if document else "waiting",
             "applies": document["applies"] if document else None, "answer": document["answer"] if document else None,
             "page": address(reverse("topic", args=[profile.pk, topic.name])), "api": api,
-            "tables": [{"title": table["title"], "rows": len(table["rows"]), "csv": f"{api}?table={at}&format=csv"}
-                       for at, table in enumerate(document["tables"])] if document else []})
+            "tables": [{"title": table["title"], "rows": len(table["rows"]), "csv": f"{api}?table={index}&format=csv"}
+                       for index, table in enumerate(document["tables"])] if document else []})
     return answers
 
 
@@ -123,7 +123,7 @@ def _counters(kernel: KernelStat) -> dict[str, Any] | None:
     """What hardware counters say of all its launches; None where none were taken."""
     if kernel.profile.kind != Profile.Kind.COUNTERS:
         return None
-    whole = counters.combine_launches([counters.from_json(each.facts) for each in kernel.counter_launches.filter(incomplete="")])
+    whole = counters.combine_launches([counters.from_json(row.facts) for row in kernel.counter_launches.filter(incomplete="")])
     if whole is None:
         return None
     return {"sm_pct": whole.sol.sm_pct, "memory_pct": whole.sol.memory_pct, "dram_pct": whole.sol.dram_pct,

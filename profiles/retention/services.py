@@ -48,7 +48,7 @@ def _ids(rows: QuerySet[Profile]) -> QuerySet[Profile, Any]:
 def _bytes(rows: QuerySet[Profile], uploads: QuerySet[StoredUpload]) -> int:
     """Add up what belongs to one profile alone, and each of the uploads once."""
     rows = rows.order_by()
-    return sum(int(found["sum"] or 0) for found in (
+    return sum(int(total["sum"] or 0) for total in (
         rows.aggregate(sum=Sum("stored_bytes")),
         rows.filter(stored_uploads=None).aggregate(sum=Sum("upload_bytes")),         # stored before uploads were shared
         StoredUpload.objects.filter(pk__in=uploads.values("pk")).aggregate(sum=Sum("bytes"))))

@@ -76,7 +76,7 @@ def roofline_page(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
         "query": urlencode({"profiles": ",".join(str(profile.pk) for profile in profiles), "per": document["per"]}),
         "version": (tuple((profile.pk, profile.sha256, profile.gpu_time_ns) for profile in profiles), tuple(families.items()),
                     tuple((point["basis"], point["flop"]) for point in dots if point["basis"] != COUNTED),
-                    tuple(sorted((device, each["label"], each["url"]) for device, each in document["measured"].items()))),
+                    tuple(sorted((device, gpu["label"], gpu["url"]) for device, gpu in document["measured"].items()))),
     }
 
 

@@ -39,7 +39,7 @@ def _page(request: HttpRequest, profiles: list[Profile], profile: Profile | None
     figure = cached_figure(key,
                            lambda: roofline_figure(page["dots"], page["ceilings"], colour=page["colour"], pairs=page["dot_pairs"],
                                                family=page["family"])) if profiles else None
-    others = [each for each in choosable() if each.pk not in {shown.pk for shown in profiles}]
+    others = [other for other in choosable() if other.pk not in {shown.pk for shown in profiles}]
     return render(request, "profiles/kernel/roofline.html", page | {
         "figure": figure, "others": others, "profile": profile or (profiles[0] if profiles else None), "own": profile is not None,
         "api": reverse("api-roofline", args=[profile.pk]) if profile else reverse("api-rooflines"),
@@ -50,8 +50,8 @@ def _page(request: HttpRequest, profiles: list[Profile], profile: Profile | None
 @permission_required("profiles.add_profile", raise_exception=True)
 def typed_work(request: HttpRequest, pk: int) -> HttpResponse:
     """Keep an operator's shape that a person typed for a kernel of a trace, and go back to its roofline."""
-    given = request.POST.get("kernel", "")
-    kernel = get_object_or_404(KernelStat, profile_id=pk, pk=int(given) if given.isdecimal() and len(given) < 18 else 0)
+    number = request.POST.get("kernel", "")
+    kernel = get_object_or_404(KernelStat, profile_id=pk, pk=int(number) if number.isdecimal() and len(number) < 18 else 0)
     try:
         page_selectors.typed_set(kernel, operator=request.POST.get("operator", ""), dims=request.POST.get("dims", ""),
                            dtype=request.POST.get("dtype", ""))

@@ -38,7 +38,7 @@ def shape_points(profile: Profile, label: str) -> tuple[list[dict[str, Any]], li
     points = [_point(row, index, kernels.get(row["kernel"]), profile, label) for index, row in enumerate(rows)
               if not row["part_of"]]
     used = {(point["device"], point["precision"]) for point in points if point["flop"]}
-    lines = [line for name, each in document["numbers"].get("gpus", {}).items() for line in _ceilings(name, each, used)]
+    lines = [line for name, gpu in document["numbers"].get("gpus", {}).items() for line in _ceilings(name, gpu, used)]
     return points, lines, False
 
 
@@ -94,14 +94,14 @@ def _ceilings(name: str, each: Mapping[str, Any], used: set[tuple[str, str]]) ->
 
 def without_shapes(profile: Profile, points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the kernels of a trace that a person could type a shape for: those without one, and those typed already."""
-    typed, seen, out = typed_read(profile.pk), set(), []
+    typed, kernels, out = typed_read(profile.pk), set(), []
     for point in points:
-        said = typed.get(point["name"])
-        if point["kernel_id"] is None or point["kernel_id"] in seen or (point["basis"] != "typed" and not _unshaped(point)):
+        work = typed.get(point["name"])
+        if point["kernel_id"] is None or point["kernel_id"] in kernels or (point["basis"] != "typed" and not _unshaped(point)):
             continue
-        seen.add(point["kernel_id"])
+        kernels.add(point["kernel_id"])
         out.append({"pk": point["kernel_id"], "name": point["name"], "short_name": point["short_name"], "time_ns": point["time_ns"],
-                    "typed": said})
+                    "typed": work})
     return out
 
 
@@ -118,8 +118,8 @@ def requested_profiles(params: Mapping[str, Any], first: Profile | None = None) 
 
     Also repeated; `first` stands in front.
     """
-    asked = params.getlist("profiles") if hasattr(params, "getlist") else [params.get("profiles", "")]
-    numbers = [int(part) for text in asked for part in str(text).split(",") if part.strip().isdecimal() and len(part.strip()) < 10]
+    texts = params.getlist("profiles") if hasattr(params, "getlist") else [params.get("profiles", "")]
+    numbers = [int(part) for text in texts for part in str(text).split(",") if part.strip().isdecimal() and len(part.strip()) < 10]
     ids = list(dict.fromkeys(([first.pk] if first else []) + numbers))[:MAX_PROFILES]
     ready = Profile.objects.filter(pk__in=ids, status=Profile.Status.READY, kind__in=(Profile.Kind.COUNTERS, Profile.Kind.TRACE))
     by_id = {profile.pk: profile for profile in ready}
@@ -142,8 +142,8 @@ def points_of(read: Launches, measured: Sequence[MeasuredCeilings] = (), *, per_
     points = []
     labels = labels_of(list({profile.pk: profile for profile, _, _ in read}.values()))
     for profile, kernel, launches in read:
-        sets = [([each], f"#{each.index}") for each in launches] if per_launch else [(launches, "")]
-        points += [point_of(kernel, each, mark, profile, labels[profile.pk], measured) for each, mark in sets]
+        sets = [([launch], f"#{launch.index}") for launch in launches] if per_launch else [(launches, "")]
+        points += [point_of(kernel, group, mark, profile, labels[profile.pk], measured) for group, mark in sets]
     return sorted(points, key=lambda point: -(point["time_ns"] or 0.0))
 
 
@@ -172,7 +172,7 @@ def rungs(launches: Sequence[LaunchFacts], measured: Sequence[MeasuredCeilings])
 
 
 def by_device(launches: Sequence[LaunchFacts], measured: Sequence[MeasuredCeilings]) -> dict[str, MeasuredCeilings]:
-    return {device: one for device in {each.device for each in launches} if (one := newest_of_model(measured, device))}
+    return {device: rates for device in {launch.device for launch in launches} if (rates := newest_of_model(measured, device))}
 
 
 def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, profile: Profile, label: str,
@@ -198,7 +198,7 @@ def point_of(kernel: KernelStat, launches: Sequence[LaunchFacts], mark: str, pro
         "ridge": point.ridge, "bound": whole.bound if whole else "", "bound_reason": whole.bound_reason if whole else "",
         "bounded": bounded.as_json() if bounded else None,
         "recoverable_ns": bounds.recoverable_ns(point.duration_ns, reached[0]) if reached else None,
-        "levels": {name: asdict(each) for name, each in whole.levels.items()} if whole else {},
+        "levels": {name: asdict(level) for name, level in whole.levels.items()} if whole else {},
         "ladder": [asdict(rung) for rung in rungs(launches, measured)] if whole else [],
         "sm_clock_hz": longest.roofs.sm_clock_hz, "device": device, "reason": point.reason or "",
         "notes": list(point.notes), "grid": launches[0].grid, "block": launches[0].block,
@@ -213,10 +213,10 @@ def pairs_of(points: Sequence[Mapping[str, Any]], before: int, after: int) -> li
     """
     pairs: list[tuple[int, int]] = []
     for key in ("name", "family"):
-        taken = {index for pair in pairs for index in pair}
+        pair_indices = {index for pair in pairs for index in pair}
         sides: list[dict[Any, list[int]]] = [{}, {}]
         for index, point in enumerate(points):
-            if index not in taken and point["profile_id"] in (before, after):
+            if index not in pair_indices and point["profile_id"] in (before, after):
                 sides[point["profile_id"] == after].setdefault(point[key], []).append(index)
         for name, old in sides[0].items():
             new = sides[1].get(name, [])
@@ -309,10 +309,10 @@ def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
 
     `per=launch` for single launches; `before` and `after` name the profiles that arrows join.
     """
-    measured, read = measured_gpus(), launches_of(profiles)
+    measured, groups = measured_gpus(), launches_of(profiles)
     per_launch = params.get("per") == "launch"
-    points = points_of(read, measured, per_launch=per_launch)
-    launches = [each for _, _, group in read for each in group]
+    points = points_of(groups, measured, per_launch=per_launch)
+    launches = [facts for _, _, group in groups for facts in group]
     devices = by_device(launches, measured)
     lines, waiting = ceilings(launches, devices), []
     labels = labels_of(profiles)
@@ -321,16 +321,16 @@ def roofline_json(profiles: Sequence[Profile], params: Mapping[str, Any]) -> dic
             more, drawn, is_waiting = shape_points(profile, labels[profile.pk])
             points += more
             lines += [line for line in drawn if not any((line.device, line.kind, line.precision, line.origin) == (
-                known.device, known.kind, known.precision, known.origin) for known in lines)]
+                ceiling.device, ceiling.kind, ceiling.precision, ceiling.origin) for ceiling in lines)]
             waiting += [profile.pk] if is_waiting else []
-            devices |= {name: one for name in {line.device for line in drawn} if (one := newest_of_model(measured, name))}
+            devices |= {name: rates for name in {line.device for line in drawn} if (rates := newest_of_model(measured, name))}
     points.sort(key=lambda point: -(point["time_ns"] or 0.0))
     old, new = _requested_arrows(profiles, params)
     return {
         "profiles": [profile.pk for profile in profiles], "profile": profiles[0].pk if profiles else None,
         "per": "launch" if per_launch else "kernel",
-        "ceilings": [each.as_json() for each in lines], "points": points, "waiting": waiting,
-        "measured": {device: {"label": one.label, "url": one.url} for device, one in devices.items()},
+        "ceilings": [ceiling.as_json() for ceiling in lines], "points": points, "waiting": waiting,
+        "measured": {device: {"label": rates.label, "url": rates.url} for device, rates in devices.items()},
         "before": old, "after": new, "pairs": [list(pair) for pair in pairs_of(points, old, new)] if old and new else [],
         "thresholds": bounds.THRESHOLDS, "data_sheets": gpus.VERSION,
     }

@@ -71,14 +71,14 @@ class FleetOrdersApi(APIView):
         """Captures that an agent shall make, traces that it shall fetch, and after how many seconds to ask again."""
         if int(request.META.get("CONTENT_LENGTH") or 0) > MOST_STATE:
             raise ValidationError({"asking": [f"at most {MOST_STATE:,} bytes"]})
-        told = validated(OrdersSerializer, request.data)
-        if not all(services.is_shallow(told[name]) for name in ("asking", "captures", "fetches")):
+        report = validated(OrdersSerializer, request.data)
+        if not all(services.is_shallow(report[name]) for name in ("asking", "captures", "fetches")):
             raise ValidationError({"asking": ["too many levels"]})
         try:
-            answer = capture_services.orders_for(told["agent"], told["host"], told, request.auth)
+            answer = capture_services.orders_for(report["agent"], report["host"], report, request.auth)
         except AgentConflict as conflict:
             return conflict_answer(conflict)
-        return Response({**answer, "orders": [*answer["orders"], *fetch_services.orders_for(told["agent"], told)]})
+        return Response({**answer, "orders": [*answer["orders"], *fetch_services.orders_for(report["agent"], report)]})
 
 
 class TraceSerializer(serializers.Serializer[Any]):
@@ -119,8 +119,8 @@ class FleetTraceApi(APIView):
         """The trace of an order. `id`: its profile; null where it is joined with those of other ranks once they came."""
         row = get_object_or_404(FleetCapture, pk=pk)
         _check_size(request)
-        given = validated(TraceSerializer, request.data)
+        fields = validated(TraceSerializer, request.data)
         profile = join_services.take_trace(
-            row.pk, upload_check(request.FILES.get("file")), name=given["name"], build=given["build"], model=given["model"],
-            notes=given["notes"], tags=tags_parse(given["tags"]))
+            row.pk, upload_check(request.FILES.get("file")), name=fields["name"], build=fields["build"], model=fields["model"],
+            notes=fields["notes"], tags=tags_parse(fields["tags"]))
         return Response({"id": profile.pk if profile else None, "capture": row.pk}, status=201)

@@ -79,13 +79,13 @@ class ServersApi(APIView):
     def get(self, request: Request) -> Response:
         """Serving engines that may be captured, without their tokens; and hosts whose agents fetch traces, with their folders."""
         return Response({"servers": [selectors.server_json(row) for row in EngineServer.objects.all()],
-                         "hosts": [selectors.host_json(each) for each in hosts()]})
+                         "hosts": [selectors.host_json(host) for host in hosts()]})
 
     @extend_schema(operation_id="engine_server_create", request=ServerSerializer, responses={201: selectors.EngineServerJson})
     def post(self, request: Request) -> Response:
         """Name a server; it is asked for its version."""
-        given = validated(ServerSerializer, request.data)
-        row = engine_services.server_save(author=request.user, **given)
+        fields = validated(ServerSerializer, request.data)
+        row = engine_services.server_save(author=request.user, **fields)
         return Response(selectors.server_json(engine_services.ask_version(row)), status=201)
 
 
@@ -100,10 +100,10 @@ class ServerApi(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change some of its fields; without `token` it keeps its own. It is asked for its version."""
         row = get_object_or_404(EngineServer, pk=pk)
-        given = validated(ServerSerializer, request.data, partial=True)
-        kept = {name: getattr(row, name) for name in ("name", "kind", "address", "results", "folder", "host", "enabled")}
-        changed = {name: value for name, value in given.items() if name in request.data}
-        engine_services.server_save(row, **{**kept, **changed})
+        fields = validated(ServerSerializer, request.data, partial=True)
+        current = {name: getattr(row, name) for name in ("name", "kind", "address", "results", "folder", "host", "enabled")}
+        changed = {name: value for name, value in fields.items() if name in request.data}
+        engine_services.server_save(row, **{**current, **changed})
         return Response(selectors.server_json(engine_services.ask_version(row)))
 
     @extend_schema(operation_id="engine_server_delete", responses={204: None})
@@ -126,8 +126,8 @@ class ServerCapturesApi(APIView):
                    responses={201: selectors.EngineCaptureJson})
     def post(self, request: Request, pk: int) -> Response:
         """Capture it: a time, steps, or until the first slow request."""
-        given = validated(EngineCaptureSerializer, request.data)
-        row = engine_services.capture_create(get_object_or_404(EngineServer, pk=pk), given, request.user)
+        fields = validated(EngineCaptureSerializer, request.data)
+        row = engine_services.capture_create(get_object_or_404(EngineServer, pk=pk), fields, request.user)
         return Response(selectors.engine_json(row), status=201)
 
 
@@ -157,8 +157,8 @@ class SchedulesApi(APIView):
 
     @extend_schema(operation_id="capture_schedule_create", request=ScheduleSerializer, responses={201: selectors.ScheduleJson})
     def post(self, request: Request) -> Response:
-        given = validated(ScheduleSerializer, request.data)
-        row = schedule_services.schedule_save(author=request.user, **given)
+        fields = validated(ScheduleSerializer, request.data)
+        row = schedule_services.schedule_save(author=request.user, **fields)
         return Response(_schedule_json(row), status=201)
 
 
@@ -173,8 +173,8 @@ class ScheduleApi(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Change some of its fields; `enabled` pauses and resumes it."""
         row = get_object_or_404(CaptureSchedule, pk=pk)
-        given = validated(ScheduleSerializer, request.data, partial=True)
-        changed = {name: value for name, value in given.items() if name in request.data}
+        fields = validated(ScheduleSerializer, request.data, partial=True)
+        changed = {name: value for name, value in fields.items() if name in request.data}
         schedule_services.schedule_save(row, **{**schedule_services.schedule_fields(row), **changed})
         return Response(_schedule_json(row))
 

@@ -87,7 +87,7 @@ def _host_problems(host: str, folder: str) -> dict[str, str]:
     try:
         agent_for(host, folder)
     except Refused as refused:
-        of_folder = any(each.host == host for each in hosts())
+        of_folder = any(row.host == host for row in hosts())
         return {"folder" if of_folder else "host": f"{refused}: {refused.hint}"}
     return {}
 
@@ -124,12 +124,12 @@ def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, An
     options = given.get("options") or {}
     if not isinstance(options, Mapping):
         return {}, {"options": "parameters by name"}
-    found, wrong = read_parameters(server.kind, options, server.folder)
+    parameters, wrong = read_parameters(server.kind, options, server.folder)
     errors |= wrong
     steps = STEPS[server.kind]
-    if until == EngineCapture.Until.STEPS and not found.get(steps):
+    if until == EngineCapture.Until.STEPS and not parameters.get(steps):
         errors[steps] = "how many steps are recorded"
-    if until != EngineCapture.Until.STEPS and found.get(steps):
+    if until != EngineCapture.Until.STEPS and parameters.get(steps):
         errors[steps] = "only of a capture by steps: leave it empty"
     seconds = _number(given.get("seconds"), 2.0 if until == EngineCapture.Until.SECONDS else 60.0)
     if seconds is None or not LEAST_S <= seconds <= MOST_S:
@@ -145,7 +145,7 @@ def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, An
     build = str(given.get("build") or "").strip()
     if len(build) > 80 or not build.isprintable():
         errors["build"] = "at most 80 characters"
-    return {"until": until, "options": found, "seconds": seconds, "threshold_ms": threshold_ms,
+    return {"until": until, "options": parameters, "seconds": seconds, "threshold_ms": threshold_ms,
             "latency": latency if until == EngineCapture.Until.SLOW else "", "build": build}, errors
 
 

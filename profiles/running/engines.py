@@ -68,20 +68,20 @@ def read_parameters(kind: str, given: Mapping[str, Any], folder: str = "") -> tu
 
     Values are as JSON or as a form has them. `folder`: where the engine may write.
     """
-    known = {each.name: each for each in PARAMETERS[kind]}
-    found: dict[str, Any] = {}
-    wrong: dict[str, str] = {str(name)[:60]: f"{kind} has no such parameter" for name in given if name not in known}
-    for name in known.keys() & given.keys():
+    by_name = {parameter.name: parameter for parameter in PARAMETERS[kind]}
+    values: dict[str, Any] = {}
+    wrong: dict[str, str] = {str(name)[:60]: f"{kind} has no such parameter" for name in given if name not in by_name}
+    for name in by_name.keys() & given.keys():
         value = given[name]
         if value is None or value in ("", []):
             continue
         try:
-            found[name] = _read(known[name], value)
+            values[name] = _read(by_name[name], value)
         except ValueError as error:
             wrong[name] = str(error)
-    if "output_dir" in found and "output_dir" not in wrong and not _is_below(found["output_dir"], folder):
+    if "output_dir" in values and "output_dir" not in wrong and not _is_below(values["output_dir"], folder):
         wrong["output_dir"] = f"a folder below {folder}" if folder else "the server has no folder: leave it empty"
-    return {name: found[name] for name in known if name in found and name not in wrong}, wrong
+    return {name: values[name] for name in by_name if name in values and name not in wrong}, wrong
 
 
 def _read(parameter: Parameter, value: Any) -> Any:
@@ -166,19 +166,19 @@ class Reading:
 
 def read_metrics(text: str, kind: str) -> Reading:
     """Return the series that are asked about; lines that are none, and numbers that are not finite, are left out."""
-    wanted = {*LATENCIES[kind].values(), TOKENS[kind]}
+    names = {*LATENCIES[kind].values(), TOKENS[kind]}
     histograms: dict[str, Histogram] = {}
     counters: dict[str, float] = {}
     for line in text.splitlines():
-        if line.startswith("#") or not (found := _LINE.fullmatch(line.strip())):
+        if line.startswith("#") or not (match := _LINE.fullmatch(line.strip())):
             continue
-        name, labels, value = found[1], found[2] or "", _number(found[3])
+        name, labels, value = match[1], match[2] or "", _number(match[3])
         if value is None or value < 0:
             continue
         base, _, part = name.rpartition("_")
         if name == REQUESTS[kind]:
             counters[name] = counters.get(name, 0.0) + value
-        elif base in wanted:
+        elif base in names:
             own = histograms.setdefault(base, Histogram())
             edge = _EDGE.search(labels) if part == "bucket" else None
             upper = _number(edge[1], True) if edge else None
@@ -193,7 +193,7 @@ def read_metrics(text: str, kind: str) -> Reading:
 
 def edge_of(histogram: Histogram, threshold_s: float) -> float | None:
     """Return the bucket's edge from which on requests count as slow: the first that is no less. None above the last."""
-    return min((each for each in histogram.buckets if each >= threshold_s and math.isfinite(each)), default=None)
+    return min((bound for bound in histogram.buckets if bound >= threshold_s and math.isfinite(bound)), default=None)
 
 
 def slow_between(before: Histogram, now: Histogram, edge_s: float) -> float:
@@ -275,9 +275,9 @@ class Engine:
         headers = {"Accept": "application/json, text/plain"} | ({"Authorization": f"Bearer {self.token}"} if self.token else {}) | (
             {} if body is None else {"Content-Type": "application/json"})
         try:
-            found = checked_addresses(self.address, self.private)
+            addresses = checked_addresses(self.address, self.private)
             return exchange(method, self.address.rstrip("/") + path, None if body is None else json.dumps(body).encode(), headers,
-                            found=found, most_bytes=most_bytes, total_s=total_s)
+                            found=addresses, most_bytes=most_bytes, total_s=total_s)
         except Refused as error:
             raise EngineProblem(str(error)) from error
         except NotSent as error:
@@ -286,24 +286,24 @@ class Engine:
     def _check(self, answer: Answer, path: str) -> None:
         if 200 <= answer.status < 300:
             return
-        said = " ".join(answer.body[:300].decode(errors="replace").split())[:160]
+        text = " ".join(answer.body[:300].decode(errors="replace").split())[:160]
         if answer.status == 404:
             raise EngineProblem(f"it has no route {path}", NEEDS[self.kind] if path in (START, STOP) else "")
         if answer.status in (401, 403):
             raise EngineProblem(f"{path}: it refuses the token ({answer.status})", "an owner gives the server's admin or API key")
         if 300 <= answer.status < 400:
             raise EngineProblem(f"{path}: it redirects, which is not followed")
-        raise EngineProblem(f"{path}: {answer.status}{': ' + said if said else ''}")
+        raise EngineProblem(f"{path}: {answer.status}{': ' + text if text else ''}")
 
 
 def checked_addresses(address: str, private: bool) -> list[str]:
     """Return where a name leads, once each of it may be asked. Raises Refused, NotSent."""
     parts = parse_address(address)
-    found = resolve_host((parts.hostname or "").encode("idna").decode(), parts.port or (443 if parts.scheme == "https" else 80))
-    if not found:
+    ips = resolve_host((parts.hostname or "").encode("idna").decode(), parts.port or (443 if parts.scheme == "https" else 80))
+    if not ips:
         raise NotSent("the name has no address")
-    if any(is_metadata(each) for each in found):
+    if any(is_metadata(ip) for ip in ips):
         raise Refused("no serving engine has a link-local or metadata address")
-    if not private and not all(is_public(each) for each in found):
+    if not private and not all(is_public(ip) for ip in ips):
         raise Refused("it is inside this network; RIDGEPOINT_ENGINE_PRIVATE=1 allows such addresses")
-    return found
+    return ips

@@ -58,19 +58,19 @@ def silent() -> timedelta:
 
 def hosts() -> list[HostFolders]:
     """Return hosts whose agents may fetch traces, by name; of several agents of a host the one that was seen last."""
-    found = {agent.host: HostFolders(agent, _folders(agent)) for agent in FleetAgent.objects.filter(
+    by_host = {agent.host: HostFolders(agent, _folders(agent)) for agent in FleetAgent.objects.filter(
         state__folders__0__isnull=False).exclude(host="").exclude(last_seen=None).order_by("last_seen")}
-    return [found[host] for host in sorted(found) if found[host].folders]
+    return [by_host[host] for host in sorted(by_host) if by_host[host].folders]
 
 
 def agent_for(host: str, folder: str) -> FleetAgent:
     """Return the agent that may fetch from a folder of a host. Raises Refused: there is none, or not from there."""
-    found = next((each for each in hosts() if each.host == host), None)
-    if found is None:
+    row = next((row for row in hosts() if row.host == host), None)
+    if row is None:
         raise Refused(f"no agent of {host or 'a host'} fetches traces", hint=ALLOW)
-    if not any(folder == root or folder.startswith(root.rstrip("/") + "/") for root in found.folders):
-        raise Refused(f"the agent of {host} fetches from {', '.join(found.folders)} only", hint=ALLOW)
-    return found.agent
+    if not any(folder == root or folder.startswith(root.rstrip("/") + "/") for root in row.folders):
+        raise Refused(f"the agent of {host} fetches from {', '.join(row.folders)} only", hint=ALLOW)
+    return row.agent
 
 
 def present_agent(host: str, folder: str) -> FleetAgent:
@@ -99,13 +99,13 @@ def begin(capture: EngineCapture, host: str, folder: str, prefix: str) -> Engine
 
 def check(fetch: EngineFetch) -> EngineFetch:
     """Return a fetch as it stands now. Raises Refused where nothing more will come of it."""
-    found = EngineFetch.objects.select_related("agent").get(pk=fetch.pk)
-    where = f"the traces stay in {found.folder} on {found.agent.host}"
-    if found.state == State.FAILED:
-        raise Refused(f"the agent of {found.agent.host}: {found.why}", hint=where)
-    if found.state in OPEN and (found.heard or found.created) < timezone.now() - silent():
-        raise Refused(f"the agent of {found.agent.host} went silent", hint=where)
-    return found
+    row = EngineFetch.objects.select_related("agent").get(pk=fetch.pk)
+    where = f"the traces stay in {row.folder} on {row.agent.host}"
+    if row.state == State.FAILED:
+        raise Refused(f"the agent of {row.agent.host}: {row.why}", hint=where)
+    if row.state in OPEN and (row.heard or row.created) < timezone.now() - silent():
+        raise Refused(f"the agent of {row.agent.host} went silent", hint=where)
+    return row
 
 
 def collect(fetch: EngineFetch) -> None:
@@ -129,22 +129,22 @@ def clear_ended() -> None:
 def orders_for(name: str, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Take what an agent says of its fetches; return those that it shall begin, collect or stop."""
     machine = told.get("machine")
-    agents = {each.machine: each for each in FleetAgent.objects.filter(name=name)}      # `capture_services.orders_for` has it
+    agents = {entry.machine: entry for entry in FleetAgent.objects.filter(name=name)}      # `capture_services.orders_for` has it
     agent = agents.get(machine if isinstance(machine, str) else "") or next(iter(agents.values()), None)
     if agent is None:
         return []
-    said = {each["fetch"]: each for each in _list(told.get("fetches"))
-            if isinstance(each, dict) and isinstance(each.get("fetch"), int)}
+    reports = {report["fetch"]: report for report in _list(told.get("fetches"))
+               if isinstance(report, dict) and isinstance(report.get("fetch"), int)}
     rows = {row.pk: row for row in agent.fetches.filter(state__in=OPEN, capture__status=EngineCapture.Status.RUNNING)}
     for row in rows.values():
-        _hear(row, said.get(row.pk))
+        _hear(row, reports.get(row.pk))
     orders: list[dict[str, Any]] = []
     for row in rows.values():
-        if row.state == State.ORDERED and row.pk not in said:
+        if row.state == State.ORDERED and row.pk not in reports:
             orders.append({"fetch": row.pk, "folder": row.folder, "prefix": row.prefix, "begin": True})
         elif row.state == State.WATCHING and row.collect:
             orders.append({"fetch": row.pk, "folder": row.folder, "prefix": row.prefix, "collect": True})
-    return orders + [{"fetch": number, "stop": True} for number in said if number not in rows]
+    return orders + [{"fetch": number, "stop": True} for number in reports if number not in rows]
 
 
 def _hear(row: EngineFetch, said: Mapping[str, Any] | None) -> None:
@@ -202,9 +202,9 @@ def _forget(fetch_id: int) -> None:
 
 
 def _folders(agent: FleetAgent) -> tuple[str, ...]:
-    told = agent.state.get("folders") if isinstance(agent.state, dict) else None
-    return tuple(each for each in _list(told)[:MOST_FOLDERS]
-                 if isinstance(each, str) and each.startswith("/") and len(each) <= MOST_FOLDER and each.isprintable())
+    folders = agent.state.get("folders") if isinstance(agent.state, dict) else None
+    return tuple(folder for folder in _list(folders)[:MOST_FOLDERS]
+                 if isinstance(folder, str) and folder.startswith("/") and len(folder) <= MOST_FOLDER and folder.isprintable())
 
 
 def _list(told: Any) -> Sequence[Any]:

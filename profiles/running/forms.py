@@ -34,10 +34,10 @@ class ServerForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         allowed = hosts()
-        self.folders = list(dict.fromkeys(folder for each in allowed for folder in each.folders))
-        known = {each.host: each.words for each in allowed}
-        kept = self.initial.get("host")             # of a server whose agent is not known any more
-        every = {**({kept: kept} if kept and kept not in known else {}), **known}
+        self.folders = list(dict.fromkeys(folder for row in allowed for folder in row.folders))
+        words_by_host = {row.host: row.words for row in allowed}
+        current = self.initial.get("host")             # of a server whose agent is not known any more
+        every = {**({current: current} if current and current not in words_by_host else {}), **words_by_host}
         self.fields["host"].choices = [("", "none" if every else "no agent allows a folder"),   # type: ignore[attr-defined]
                                        *every.items()]
 
@@ -68,18 +68,18 @@ class EngineForm(forms.Form):
 def parameter_form(kind: str) -> type[forms.Form]:
     """Return the form of an engine's own parameters; what is left empty is not sent."""
     fields: dict[str, forms.Field] = {}
-    for each in PARAMETERS[kind]:
-        asked: dict[str, Any] = {"required": False, "label": each.name, "help_text": each.says}
-        if each.kind == BOOLEAN:
-            fields[each.name] = forms.ChoiceField(choices=[("", "as it is set"), ("true", "yes"), ("false", "no")], **asked)
-        elif each.kind == TEXTS:
-            fields[each.name] = forms.MultipleChoiceField(choices=[(one, one) for one in each.choices],
-                                                          widget=forms.CheckboxSelectMultiple, **asked)
-        elif each.kind == OBJECT:
+    for parameter in PARAMETERS[kind]:
+        params: dict[str, Any] = {"required": False, "label": parameter.name, "help_text": parameter.says}
+        if parameter.kind == BOOLEAN:
+            fields[parameter.name] = forms.ChoiceField(choices=[("", "as it is set"), ("true", "yes"), ("false", "no")], **params)
+        elif parameter.kind == TEXTS:
+            fields[parameter.name] = forms.MultipleChoiceField(choices=[(choice, choice) for choice in parameter.choices],
+                                                               widget=forms.CheckboxSelectMultiple, **params)
+        elif parameter.kind == OBJECT:
             area = forms.Textarea(attrs={"rows": 2, "placeholder": '{"with_stack": true}'})
-            fields[each.name] = forms.CharField(widget=area, **asked)
+            fields[parameter.name] = forms.CharField(widget=area, **params)
         else:
-            fields[each.name] = forms.CharField(widget=_number() if each.kind == INTEGER else None, **asked)
+            fields[parameter.name] = forms.CharField(widget=_number() if parameter.kind == INTEGER else None, **params)
     return type("ParameterForm", (forms.Form,), fields)
 
 
@@ -129,11 +129,11 @@ class ScheduleForm(forms.Form):
     def given(self) -> dict[str, Any]:
         """Return the fields for `schedule_save`, with the options of processes."""
         data = dict(self.cleaned_data)
-        at = data.pop("at", None)
+        due = data.pop("at", None)
         steps, milliseconds, shapes, stacks = (data.pop(name) for name in ("steps", "milliseconds", "shapes", "stacks"))
         options = {**({"steps": steps} if steps else {"milliseconds": milliseconds or MILLISECONDS}), "shapes": bool(shapes),
                    "stacks": bool(stacks)}
-        return {**data, "requests": data["requests"] or 0, "minute": at.hour * 60 + at.minute if at else 120, "options": options}
+        return {**data, "requests": data["requests"] or 0, "minute": due.hour * 60 + due.minute if due else 120, "options": options}
 
 
 class ScheduleForms:
@@ -158,20 +158,20 @@ class ScheduleForms:
 
     def given(self) -> dict[str, Any]:
         """Return the fields for `schedule_save`; of a server its options are those of its captures."""
-        given = self.schedule.given()
-        if server := given["server"]:
-            given["options"] = {**self.engine.cleaned_data, "options": self.parameters[server.kind].cleaned_data}
-        return given
+        fields = self.schedule.given()
+        if server := fields["server"]:
+            fields["options"] = {**self.engine.cleaned_data, "options": self.parameters[server.kind].cleaned_data}
+        return fields
 
     def show(self, errors: Mapping[str, str]) -> list[tuple[forms.Form, str | None, str]]:
         """Return what belongs to which form and field; what belongs to none goes to the top."""
         server = self.schedule.cleaned_data.get("server")
         candidates = [self.schedule, *([self.engine, self.parameters[server.kind]] if server else [])]
-        found = []
+        places = []
         for name, text in errors.items():
-            owner = next((each for each in candidates if name in each.fields), None)
-            found.append((owner or self.schedule, name if owner else None, text if owner or not name else f"{name}: {text}"))
-        return found
+            owner = next((form for form in candidates if name in form.fields), None)
+            places.append((owner or self.schedule, name if owner else None, text if owner or not name else f"{name}: {text}"))
+        return places
 
 
 def as_text(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,8 +107,8 @@ def _tags(parts: Sequence[FleetCapture]) -> list[str]:
 
 def _notes(rows: Sequence[FleetCapture], parts: Sequence[FleetCapture]) -> str:
     lost = [f"process {row.pid} on {row.agent.host}: {row.why or row.state}" for row in rows if not row.part]
-    said = f"Captured together: {', '.join(f'process {row.pid} on {row.agent.host}' for row in parts)}."
-    return said + (f" No trace of {'; '.join(lost)}." if lost else "")
+    text = f"Captured together: {', '.join(f'process {row.pid} on {row.agent.host}' for row in parts)}."
+    return text + (f" No trace of {'; '.join(lost)}." if lost else "")
 
 
 def _forget(keys: Sequence[str]) -> None:

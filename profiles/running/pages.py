@@ -69,7 +69,7 @@ def server(request: HttpRequest, pk: int) -> HttpResponse:
                 refused.show_in(form, parameters, named=True)
         status = 400
     page = Paginator(selectors.engine_captures(row), PAGE_ROWS).get_page(request.GET.get("page"))
-    lines = [selectors.EngineLine(each) for each in page]
+    lines = [selectors.EngineLine(capture) for capture in page]
     return render(request, "profiles/running/server.html", {
         "here": "fleet-captures", "server": row, "form": form, "parameters": parameters, "page": page, "lines": lines,
         "any_open": any(line.is_open for line in lines), "needs": NEEDS[row.kind], "able": selectors.has_worker(),

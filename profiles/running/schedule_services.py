@@ -104,7 +104,7 @@ def schedule_save(schedule: CaptureSchedule | None = None, *, name: str, when: s
             errors[field] = f"1 to {MOST_A_DAY}"
     if not 1 <= most <= capture_services.MOST_PROCESSES:
         errors["most"] = f"1 to {capture_services.MOST_PROCESSES} processes"
-    kept, wrong = _options(server, dict(options or {}), most if not ranks else 2)
+    values, wrong = _options(server, dict(options or {}), most if not ranks else 2)
     errors |= wrong
     try:
         capture_services.with_ranks([], ranks)
@@ -116,7 +116,7 @@ def schedule_save(schedule: CaptureSchedule | None = None, *, name: str, when: s
         raise Refused(errors, whole="request")
     schedule.name, schedule.when, schedule.server, schedule.enabled = name, when, server, enabled
     schedule.job, schedule.host, schedule.ranks, schedule.most = job.strip()[:200], host.strip()[:200], ranks.strip()[:100], most
-    schedule.minute, schedule.requests, schedule.options = minute, requests, kept
+    schedule.minute, schedule.requests, schedule.options = minute, requests, values
     schedule.per_day, schedule.per_job_day = per_day, per_job_day
     schedule.next_due = next_due(schedule, timezone.now())
     schedule.save()
@@ -127,14 +127,14 @@ def _options(server: EngineServer | None, given: dict[str, Any], count: int) -> 
     if server is not None:
         fields, errors = engine_services.wanted(server, given)
         return {name: fields[name] for name in ("until", "seconds", "threshold_ms", "latency", "options") if name in fields}, errors
-    kept = {name: given[name] for name in ("steps", "milliseconds", "shapes", "stacks") if given.get(name) not in (None, "")}
+    values = {name: given[name] for name in ("steps", "milliseconds", "shapes", "stacks") if given.get(name) not in (None, "")}
     try:
-        Wanted(**kept).check(count)
+        Wanted(**values).check(count)
     except Refused as refused:
         return {}, refused.fields
     except TypeError:
         return {}, {"milliseconds": "a whole number"}
-    return kept, {}
+    return values, {}
 
 
 def next_due(schedule: CaptureSchedule, now: datetime) -> datetime | None:
@@ -234,14 +234,14 @@ def _run_for_build(schedule: CaptureSchedule, look: Look) -> None:
     if schedule.server is not None:
         builds = {look.version}
     else:
-        builds = {each.build for each in capture_services.processes(schedule.job, schedule.host)}
-    known = schedule.seen.get("builds", [])
-    new = sorted(builds - {"", *known})
+        builds = {process.build for process in capture_services.processes(schedule.job, schedule.host)}
+    previous = schedule.seen.get("builds", [])
+    new = sorted(builds - {"", *previous})
     if not new:
         return
     why = _capture(schedule, f"build {new[0]}", new[0] if schedule.server is None else "")
-    if not why or not known:
-        schedule.seen = {"builds": [*known, new[0]][-MOST_BUILDS:]}
+    if not why or not previous:
+        schedule.seen = {"builds": [*previous, new[0]][-MOST_BUILDS:]}
     _note(schedule, why)
 
 

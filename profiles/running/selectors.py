@@ -38,10 +38,10 @@ class EngineLine:
     @property
     def slower(self) -> str:
         """Return how much longer an output token took while it was recorded; "" where that is not known."""
-        told = (self.row.cost or {}).get("during_pct") or []
-        if len(told) != 3 or told[1] is None:
+        change = (self.row.cost or {}).get("during_pct") or []
+        if len(change) != 3 or change[1] is None:
             return ""
-        return f"{told[1]:+.1f} %" + (f" ({told[0]:+.1f} to {told[2]:+.1f})" if told[0] is not None else "")
+        return f"{change[1]:+.1f} %" + (f" ({change[0]:+.1f} to {change[2]:+.1f})" if change[0] is not None else "")
 
     @property
     def cost_title(self) -> str:
@@ -198,5 +198,5 @@ def schedule_json(line: ScheduleLine) -> ScheduleJson:
 
 def _last(row: CaptureSchedule) -> FleetCapture | EngineCapture | None:
     rows: Any = (EngineCapture if row.server_id else FleetCapture).objects
-    found: FleetCapture | EngineCapture | None = rows.filter(schedule=row).select_related("profile").order_by("-pk").first()
-    return found
+    capture: FleetCapture | EngineCapture | None = rows.filter(schedule=row).select_related("profile").order_by("-pk").first()
+    return capture

@@ -125,15 +125,15 @@ class SourceApi(APIView):
         every metric's sum. As a file: every instruction with every metric, or every line."""
         inside = _inside(pk, launch)
         kind = asked_format(request)
-        asked = request.query_params.get("table", "")
-        if asked and asked not in TABLES:
+        table = request.query_params.get("table", "")
+        if table and table not in TABLES:
             raise NotFound(f"table must be one of {', '.join(TABLES)}")
-        if not kind and not asked:
+        if not kind and not table:
             return Response(selectors.source_json(inside))
-        columns, rows = selectors.table_rows(inside, asked or TABLES[0])
+        columns, rows = selectors.table_rows(inside, table or TABLES[0])
         if not kind:
             return Response({"columns": columns, "rows": rows})
-        return rows_response(kind, f"profile-{pk}-launch-{launch}-{asked or TABLES[0]}", columns, rows)
+        return rows_response(kind, f"profile-{pk}-launch-{launch}-{table or TABLES[0]}", columns, rows)
 
 
 class ProgramApi(APIView):
@@ -171,6 +171,6 @@ class SamplingApi(APIView):
             raise NotFound(f"the report holds no samples of launch {launch}")
         if kind := asked_format(request):
             return rows_response(kind, f"profile-{pk}-launch-{launch}-samples", ["metric", "unit", "time_ns", "value"], (
-                {"metric": each["metric"], "unit": each["unit"], "time_ns": time, "value": value}
-                for each in document["series"] for time, value in zip(each["time_ns"], each["values"], strict=True)))
+                {"metric": series["metric"], "unit": series["unit"], "time_ns": time, "value": value}
+                for series in document["series"] for time, value in zip(series["time_ns"], series["values"], strict=True)))
         return Response(document)

@@ -49,24 +49,24 @@ def program_json(launch: Launch) -> Any:
 def _program_json(profile_id: int, sha256: str, index: int) -> dict[str, Any]:
     launch = launch_of(Profile.objects.get(pk=profile_id), index)
     sass = launch.instructions.readable_sass if launch else []
-    found = program(sass, launch.instructions.offset.tolist()) if launch else None
-    given = launch.totals.get("launch__registers_per_thread") if launch else None
-    document: dict[str, Any] = {"registers_per_thread": given if isinstance(given, int | float) else None, "missing": "",
+    code = program(sass, launch.instructions.offset.tolist()) if launch else None
+    registers = launch.totals.get("launch__registers_per_thread") if launch else None
+    document: dict[str, Any] = {"registers_per_thread": registers if isinstance(registers, int | float) else None, "missing": "",
                                 "general": [], "uniform": [], "predicates": [], "targets": [], "writers": []}
-    if found is None:
+    if code is None:
         return document | {"missing": f"more than {MOST_ROWS:,} instructions"}
     try:
-        live = live_registers(found)
+        live = live_registers(code)
         return document | {"general": live.general, "uniform": live.uniform, "predicates": live.predicates,
-                           "targets": _jumps(found), "writers": writers(found)}
+                           "targets": _jumps(code), "writers": writers(code)}
     except Tangled as error:
         return document | {"missing": str(error)}
 
 
 def _jumps(found: Program) -> list[int | None]:
     """Where control really jumps: what BSSY and WARPSYNC name is where threads meet."""
-    return [to if each.base in ("BRA", "JMP", "CALL") and not each.never else None
-            for each, to in zip(found.code, found.flow.target, strict=True)]
+    return [to if instruction.base in ("BRA", "JMP", "CALL") and not instruction.never else None
+            for instruction, to in zip(found.code, found.flow.target, strict=True)]
 
 
 def baseline_launch(params: Mapping[str, str]) -> tuple[KernelStat, Launch | None] | None:
@@ -91,7 +91,7 @@ def beside_json(launch: Launch, kernel: KernelStat, other: Launch | None) -> dic
     if other is None:
         return document | {"instructions_missing": "the baseline’s report holds no counters of single instructions"}
     mine, theirs = launch.instructions, other.instructions
-    names = [each.name for each in mine.measures if theirs.has(each.name)]
+    names = [measure.name for measure in mine.measures if theirs.has(measure.name)]
     why = why_other_code(mine.readable_sass, theirs.readable_sass)
     used = [(line.file, line.line) for line in launch.lines if line.file is not None and line.line is not None]
     match = match_lines(launch.files, other.files, used)
@@ -103,6 +103,6 @@ def beside_json(launch: Launch, kernel: KernelStat, other: Launch | None) -> dic
         "lines": {f"{file}:{line}": {name: values.get(to, empty).get(name, 0.0) for name in names}
                   for (file, line), to in match.lines.items()},
         "lines_missing": {str(file): reason for file, reason in match.reasons.items()},
-        "totals": {each.name: float(theirs.values(each.name).sum())
-                   for each in mine.measures if each.adds_up and each.name in names},
+        "totals": {measure.name: float(theirs.values(measure.name).sum())
+                   for measure in mine.measures if measure.adds_up and measure.name in names},
     }

@@ -41,8 +41,8 @@ def _beside(page: Mapping[str, Any], params: Mapping[str, str]) -> dict[str, Any
     base = launch_samples(kernel.profile, index) if index is not None else {"series": []}
     if index is None or not base["series"]:
         return {"base": None, "base_missing": "The baseline’s report holds no periodic samples of its kernel"}
-    known = {(row["name"], row["unit"]): row["mean"] for row in base["rows"]}
-    rows = [row | {"base_mean": known.get((row["name"], row["unit"]))} for row in page["rows"]]
+    means = {(row["name"], row["unit"]): row["mean"] for row in base["rows"]}
+    rows = [row | {"base_mean": means.get((row["name"], row["unit"]))} for row in page["rows"]]
     return {"base": base | {"index": index, "kernel": kernel}, "base_missing": "",
             "rows": [row | {"change_pct": _change_pct(row["mean"], row["base_mean"])} for row in rows]}
 
@@ -61,12 +61,12 @@ def launch_samples(profile: Profile, index: int) -> dict[str, Any]:
         return {"series": [], "window": None, "checks": []}
     series = sampling.series_of(table)
     window = sampling.window(series)
-    totals = {each["metric"]: each["value"] for each in metrics_of(profile.pk, index)}
+    totals = {metric["metric"]: metric["value"] for metric in metrics_of(profile.pk, index)}
     rows: list[dict[str, Any]] = []
-    for each in series:
-        values = sampling.samples_within(each, window) if window else each.values
+    for curve in series:
+        values = sampling.samples_within(curve, window) if window else curve.values
         rows.append({
-            "metric": each.metric, "name": each.name, "label": each.label, "unit": each.unit, "panel": each.panel,
+            "metric": curve.metric, "name": curve.name, "label": curve.label, "unit": curve.unit, "panel": curve.panel,
             "samples": int(values.size), "mean": float(values.mean()) if values.size else None,
             "lowest": float(values.min()) if values.size else None, "highest": float(values.max()) if values.size else None,
         })
@@ -80,8 +80,8 @@ def sampling_json(profile: Profile, index: int) -> dict[str, Any]:
     document = launch_samples(profile, index)
     return {
         "profile": profile.pk, "launch": index, "window": plain(document["window"]),
-        "checks": [{"label": each.label, "sampled": each.sampled, "counted": each.counted, "off_pct": each.off_pct}
-                   for each in document["checks"]],
-        "series": [{"metric": each.metric, "label": each.label, "unit": each.unit, "panel": each.panel,
-                    "time_ns": each.time_ns.tolist(), "values": each.values.tolist()} for each in document["series"]],
+        "checks": [{"label": check.label, "sampled": check.sampled, "counted": check.counted, "off_pct": check.off_pct}
+                   for check in document["checks"]],
+        "series": [{"metric": series.metric, "label": series.label, "unit": series.unit, "panel": series.panel,
+                    "time_ns": series.time_ns.tolist(), "values": series.values.tolist()} for series in document["series"]],
     }

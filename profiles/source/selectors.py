@@ -35,8 +35,8 @@ def baseline_of(params: Mapping[str, str]) -> tuple[KernelStat, str] | None:
     if kernel is None:
         return None
     is_launch = launch.isascii() and launch.isdecimal() and len(launch) < 10
-    known = is_launch and kernel.counter_launches.filter(incomplete="", index=int(launch)).exists()
-    return (kernel, launch if known else "")
+    has_launch = is_launch and kernel.counter_launches.filter(incomplete="", index=int(launch)).exists()
+    return (kernel, launch if has_launch else "")
 
 
 LISTED = 200                 # rows of each table of the page; the files hold all
@@ -58,7 +58,7 @@ class Launch:
     @cached_property
     def totals(self) -> dict[str, Any]:
         """Every metric of the launch as a whole."""
-        return {each["metric"]: each["value"] for each in metrics_of(self.profile.pk, self.row.index)}
+        return {metric["metric"]: metric["value"] for metric in metrics_of(self.profile.pk, self.row.index)}
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -67,10 +67,10 @@ class Launch:
     @cached_property
     def waits(self) -> dict[int, int]:
         """Row of a hot instruction -> row of what it likely waits for."""
-        known = Waits(self.instructions)
+        pipeline = Waits(self.instructions)
         rows = [np.array([row]) for row in code.hottest(self.instructions, SAMPLES, EXPLAINED)]
-        hot = [hottest_instruction(known, each) for each in [*rows, *(line.rows for line in self.lines[:EXPLAINED])]]
-        return {each.row: each.waits_for for each in hot if each is not None and each.waits_for is not None}
+        hot = [hottest_instruction(pipeline, rows_of) for rows_of in [*rows, *(line.rows for line in self.lines[:EXPLAINED])]]
+        return {spot.row: spot.waits_for for spot in hot if spot is not None and spot.waits_for is not None}
 
     def text(self, file: int | None, line: int | None) -> str | None:
         """The source line itself, where the report holds the file."""
@@ -118,15 +118,15 @@ def launches_inside(kernel: KernelStat, kind: str) -> list[dict[str, Any]]:
 
 def chosen_index(listed: Sequence[Mapping[str, Any]], params: Mapping[str, str]) -> int | None:
     """The launch that the address asks for, or the longest; None where there is none."""
-    asked = params.get("launch", "")
-    if asked.isdecimal() and len(asked) < 10 and any(each["index"] == int(asked) for each in listed):
-        return int(asked)
+    number = params.get("launch", "")
+    if number.isdecimal() and len(number) < 10 and any(row["index"] == int(number) for row in listed):
+        return int(number)
     return int(listed[0]["index"]) if listed else None
 
 
 def chosen_measure(instructions: Instructions, params: Mapping[str, str]) -> Measure | None:
     """Return what heats the lines: as asked, or samples, or what there is."""
-    return next((each for each in instructions.measures if each.name == params.get("metric")),
+    return next((measure for measure in instructions.measures if measure.name == params.get("metric")),
                 next(iter(instructions.measures), None))
 
 
@@ -147,10 +147,10 @@ def source_page(kernel: KernelStat, params: Mapping[str, str]) -> dict[str, Any]
     return page | {
         "index": index, "measures": instructions.measures, "measure": measure, "answer": answer(launch, measure),
         "lines": line_rows(launch, LISTED), "hot": instruction_rows(launch, measure.name if measure else SAMPLES, LISTED),
-        "line_count": sum(each.line is not None for each in launch.lines), "instruction_count": len(instructions),
-        "sampled": instructions.has(SAMPLES), "has_lines": any(each.line is not None for each in launch.lines),
+        "line_count": sum(line.line is not None for line in launch.lines), "instruction_count": len(instructions),
+        "sampled": instructions.has(SAMPLES), "has_lines": any(line.line is not None for line in launch.lines),
         "has_text": any(file.text for file in launch.files),
-        "checks": checked, "wrong": [each for each in checked if not each.agrees], "marks": mark_rows(launch),
+        "checks": checked, "wrong": [check for check in checked if not check.agrees], "marks": mark_rows(launch),
         "findings": finding_rows(kernel), "operator": tuned_operator(kernel.name),
         "has_sectors": instructions.has(EXCESS_SECTORS), "has_wavefronts": instructions.has(EXCESS_WAVEFRONTS),
     }
@@ -263,11 +263,11 @@ def source_json(launch: Launch) -> dict[str, Any]:
     instructions = launch.instructions
     ptx = [str(text) for text in instructions.table["ptx"].to_pylist()]
     different = list(dict.fromkeys(ptx))
-    number = {text: at for at, text in enumerate(different)}
+    number = {text: index for index, text in enumerate(different)}
     return {
         "profile": launch.profile.pk, "launch": launch.row.index, "kernel": launch.row.kernel.name,
-        "files": [{"number": at, "name": file.name, "short": short_file(file.name), "text": file.text}
-                  for at, file in enumerate(launch.files)],
+        "files": [{"number": index, "name": file.name, "short": short_file(file.name), "text": file.text}
+                  for index, file in enumerate(launch.files)],
         "measures": plain(instructions.measures),
         "reasons": [{"name": name, "title": stalls.explain(name).title, "meaning": stalls.explain(name).meaning,
                      "fix": stalls.explain(name).fix} for name, values in instructions.reasons.items() if values.any()],
@@ -276,12 +276,12 @@ def source_json(launch: Launch) -> dict[str, Any]:
             "file": instructions.table["file"].to_pylist(), "line": instructions.table["line"].to_pylist(),
         },
         "ptx": different,
-        "values": {each.name: _plain(instructions.values(each.name)) for each in instructions.measures},
+        "values": {measure.name: _plain(instructions.values(measure.name)) for measure in instructions.measures},
         "samples": {name: _plain(values) for name, values in instructions.reasons.items() if values.any()},
         "waits": {str(row): other for row, other in launch.waits.items()},
         "marks": mark_rows(launch),
-        "checks": [{"metric": each.metric, "total": each.total, "added": each.added, "agrees": each.agrees}
-                   for each in code.checks(instructions, launch.totals)],
+        "checks": [{"metric": check.metric, "total": check.total, "added": check.added, "agrees": check.agrees}
+                   for check in code.checks(instructions, launch.totals)],
     }
 
 

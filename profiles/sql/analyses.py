@@ -61,15 +61,15 @@ def _slow(numbers: Row) -> Iterator[Row]:
 
 
 def _ranges(numbers: Row) -> Iterator[Row]:
-    known = numbers.get("has_least", False)
+    has_least = numbers.get("has_least", False)
     for row in numbers.get("ranges", ()):
-        yield {**row, "kind": numbers["range_kind"], **_least(row, known, "least_ns", "own_least_ns")}
+        yield {**row, "kind": numbers["range_kind"], **_least(row, has_least, "least_ns", "own_least_ns")}
 
 
 def _layer_parts(numbers: Row) -> Iterator[Row]:
-    known = numbers.get("has_least", False)
+    has_least = numbers.get("has_least", False)
     for row in numbers.get("layer_parts", ()):
-        yield {**row, "layers": numbers["layers"], **_least(row, known, "least_ns")}
+        yield {**row, "layers": numbers["layers"], **_least(row, has_least, "least_ns")}
 
 
 def _least(row: Row, known: bool, *names: str) -> Row:

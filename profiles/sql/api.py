@@ -129,16 +129,16 @@ class SqlApi(SqlView):
     @extend_schema(operation_id="sql_run", request=RunSerializer, responses=QueryResultJson | QueryChartJson,
                    summary="Run one SELECT over the tables of some profiles")
     def post(self, request: Request) -> HttpResponse | Response:
-        given = validated(RunSerializer, request.data)
-        profiles = sql_services.choose_profiles(given.get("profiles") or (), given.get("build", ""), given.get("tag", ""))
-        limits = sql_services.limits_of(given.get("rows"), given.get("seconds"), whole=given["format"] != "json")
-        result = sql_services.query_run(given["query"], profiles, request.user.get_username(), limits, run=given.get("run", ""),
-                                       fresh=given["fresh"])
-        if given["format"] != "json":
-            return table_response(result.table, "query", given["format"])
-        if given.get("chart"):
-            return Response(_chart(result, given["chart"]))
-        return Response(_answer(result) | {"profiles": [{"id": each.pk, "name": each.name} for each in profiles]})
+        fields = validated(RunSerializer, request.data)
+        profiles = sql_services.choose_profiles(fields.get("profiles") or (), fields.get("build", ""), fields.get("tag", ""))
+        limits = sql_services.limits_of(fields.get("rows"), fields.get("seconds"), whole=fields["format"] != "json")
+        result = sql_services.query_run(fields["query"], profiles, request.user.get_username(), limits, run=fields.get("run", ""),
+                                       fresh=fields["fresh"])
+        if fields["format"] != "json":
+            return table_response(result.table, "query", fields["format"])
+        if fields.get("chart"):
+            return Response(_chart(result, fields["chart"]))
+        return Response(_answer(result) | {"profiles": [{"id": profile.pk, "name": profile.name} for profile in profiles]})
 
 
 def _answer(result: sql_services.Result) -> dict[str, Any]:

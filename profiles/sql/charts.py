@@ -85,20 +85,20 @@ def _points(kind: str, x: Series, y: Series) -> tuple[dict[str, Any], str]:
         plot.line("x", "y", source=source, line_color=theme.SERIES[0], line_width=1.5)
     else:
         plot.scatter("x", "y", source=source, size=6, fill_color=theme.SERIES[0], fill_alpha=0.6, line_color=None)
-    told = [f"Every {step}th of {keep.size:,} points" if step > 1 else f"{keep.size:,} points",
-            f": {up_label} over {across_label}.",
-            f" {across.size - keep.size:,} rows without both numbers are left out." if keep.size < across.size else ""]
-    return theme.item(plot), "".join(told)
+    words = [f"Every {step}th of {keep.size:,} points" if step > 1 else f"{keep.size:,} points",
+             f": {up_label} over {across_label}.",
+             f" {across.size - keep.size:,} rows without both numbers are left out." if keep.size < across.size else ""]
+    return theme.item(plot), "".join(words)
 
 
 def _histogram(x: Series) -> tuple[dict[str, Any], str]:
     values, label = _scale(x)
-    known = values[np.isfinite(values)]
-    if not known.size:
+    finite = values[np.isfinite(values)]
+    if not finite.size:
         raise TraceError("chart", f"the column {x.name} holds no number at all", "Choose another")
     try:
         with np.errstate(over="raise", invalid="raise"):
-            counts, edges = np.histogram(known, min(BINS, max(1, int(np.sqrt(known.size) * 2))))
+            counts, edges = np.histogram(finite, min(BINS, max(1, int(np.sqrt(finite.size) * 2))))
     except (ValueError, ArithmeticError):
         raise TraceError("chart", f"the numbers of {x.name} lie too near or too far apart for classes",
                          "Round them, or draw bars") from None
@@ -107,9 +107,9 @@ def _histogram(x: Series) -> tuple[dict[str, Any], str]:
                         y_axis_label="rows")
     plot.quad(left="left", right="right", bottom=0, top="count", source=source, fill_color=theme.SERIES[0], line_color=None)
     plot.y_range.start = 0
-    lost = values.size - known.size
-    told = f"How many of {known.size:,} rows have which {label}."
-    return theme.item(plot), f"{told} {lost:,} rows without a number are left out." if lost else told
+    lost = values.size - finite.size
+    words = f"How many of {finite.size:,} rows have which {label}."
+    return theme.item(plot), f"{words} {lost:,} rows without a number are left out." if lost else words
 
 
 def _finite(values: np.ndarray) -> list[float | None]:

@@ -57,7 +57,7 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str, tables: Iterable[str]
         explain = _EXPLAIN.match(sql)
         skipped = explain.end() if explain else 0
         text = sql[skipped:]
-        kind = "+".join(each.type.name for each in connection.extract_statements(text))
+        kind = "+".join(statement.type.name for statement in connection.extract_statements(text))
     if kind != "SELECT":
         hint = " (PIVOT needs its values: ON column IN (…))" if kind == "MULTI" else ""
         raise Refused(f"{_ONLY}; {kind} is not available here{hint}", skipped)
@@ -76,9 +76,9 @@ def _walk_all(parsed: Any, tables: frozenset[str], text: str, skipped: int) -> N
         try:
             _look(node, tables | own | _SHOWN)
         except Refused as refused:
-            at = node.get("query_location", _NOWHERE)
-            if isinstance(at, int) and at < _NOWHERE:       # bytes of UTF-8
-                refused.position = skipped + len(text.encode()[:at].decode(errors="ignore"))
+            offset = node.get("query_location", _NOWHERE)
+            if isinstance(offset, int) and offset < _NOWHERE:       # bytes of UTF-8
+                refused.position = skipped + len(text.encode()[:offset].decode(errors="ignore"))
             raise
 
 
@@ -86,14 +86,14 @@ def _dicts(parsed: Any) -> Iterator[tuple[dict[str, Any], frozenset[str]]]:
     """Every object of the parse with the names that WITH gives it, without recursion: nesting is the query's."""
     left: list[tuple[Any, frozenset[str]]] = [(parsed, frozenset())]
     while left:
-        each, own = left.pop()
-        if isinstance(each, dict):
-            if isinstance(each.get("cte_map"), dict):
-                own = own | {str(entry["key"]).lower() for entry in each["cte_map"].get("map", [])}
-            yield each, own
-            left.extend((value, own) for value in each.values())
-        elif isinstance(each, list):
-            left.extend((value, own) for value in each)
+        node, own = left.pop()
+        if isinstance(node, dict):
+            if isinstance(node.get("cte_map"), dict):
+                own = own | {str(entry["key"]).lower() for entry in node["cte_map"].get("map", [])}
+            yield node, own
+            left.extend((value, own) for value in node.values())
+        elif isinstance(node, list):
+            left.extend((value, own) for value in node)
 
 
 def _look(node: dict[str, Any], tables: frozenset[str]) -> None:
@@ -104,7 +104,7 @@ def _look(node: dict[str, Any], tables: frozenset[str]) -> None:
     if kind == "BASE_TABLE" or kind == "SHOW_REF":
         name = path[-1] if path else str(node.get("table_name", ""))
         schemas = [part.lower() for part in path[:-1]]
-        if name and (name.lower() not in tables or any(each not in ("main", "memory", "recurring") for each in schemas)):
+        if name and (name.lower() not in tables or any(schema not in ("main", "memory", "recurring") for schema in schemas)):
             raise Refused(f"there is no table {'.'.join(path) or name!r} here; the tables are {', '.join(sorted(tables - _SHOWN))}")
     elif kind == "TABLE_FUNCTION":
         name = str((node.get("function") or {}).get("function_name", "")).lower()
@@ -206,8 +206,8 @@ def _plain_types(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     if not any(odd):
         return relation
     names = ['"' + name.replace('"', '""') + '"' for name in relation.columns]
-    return relation.project(", ".join(f"CAST(#{at} AS VARCHAR) AS {name}" if each else f"#{at} AS {name}"
-                                      for at, (each, name) in enumerate(zip(odd, names, strict=True), 1)))
+    return relation.project(", ".join(f"CAST(#{position} AS VARCHAR) AS {name}" if is_odd else f"#{position} AS {name}"
+                                      for position, (is_odd, name) in enumerate(zip(odd, names, strict=True), 1)))
 
 
 def _is_odd(kind: Any, nested: bool = False) -> bool:
@@ -243,8 +243,8 @@ def _parse_error(error: Exception) -> tuple[str, int | None]:
     """DuckDB's message as JSON (errors_as_json), with the byte it speaks of where it knows one."""
     text = str(error)
     with contextlib.suppress(ValueError, TypeError):
-        told = json.loads(text[text.index("{"):])
-        return str(told.get("exception_message", text)), int(told["position"]) if "position" in told else None
+        details = json.loads(text[text.index("{"):])
+        return str(details.get("exception_message", text)), int(details["position"]) if "position" in details else None
     return text, None
 
 

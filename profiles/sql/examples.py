@@ -121,4 +121,4 @@ ORDER BY d.touches DESC, d.count DESC""", {}, ""),
 
 
 def example(key: str) -> Example | None:
-    return next((each for each in EXAMPLES if each.key == key), None)
+    return next((entry for entry in EXAMPLES if entry.key == key), None)

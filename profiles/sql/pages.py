@@ -26,12 +26,12 @@ def sql_console(request: HttpRequest) -> HttpResponse:
     shown = list(profiles.filter(pk__in=chosen[:sql_services.MAX_PROFILES]))
     listed = list(profiles[:LISTED_PROFILES])
     return render(request, "profiles/sql.html", {
-        "profiles": listed + [each for each in shown if each not in listed], "shown": shown,
+        "profiles": listed + [profile for profile in shown if profile not in listed], "shown": shown,
         "one": shown[0] if len(shown) == 1 else None, "choices": selectors.filter_choices(),
         "tables": TABLES, "most_profiles": sql_services.MAX_PROFILES, "most": sql_services.MOST, "usual": Limits(),
         "data": {
             "examples": plain(EXAMPLES), "queries": query_selectors.query_list(request.user),
-            "tables": plain(TABLES), "chosen": [each.pk for each in shown],
+            "tables": plain(TABLES), "chosen": [profile.pk for profile in shown],
             "may_save": request.user.has_perm("profiles.add_savedquery"), "sql_chars": sql_services.SQL_CHARS,
         },
     })

@@ -76,20 +76,20 @@ def run(sql: str, folder: Path, request: dict[str, Any], limits: Limits, stop: P
 
     `stop`: a file that ends the query when it appears. Raises QueryError.
     """
-    asked = {**request, "sql": sql, "folder": str(folder), "parent": os.getpid(), **limits.__dict__}
-    with tempfile.TemporaryFile(dir=folder) as given, tempfile.TemporaryFile(dir=folder) as answer, \
-            tempfile.TemporaryFile(dir=folder) as said:
-        given.write(json.dumps(asked).encode())
-        given.seek(0)
-        child = _start(folder, given, answer, said)
+    question = {**request, "sql": sql, "folder": str(folder), "parent": os.getpid(), **limits.__dict__}
+    with tempfile.TemporaryFile(dir=folder) as question_file, tempfile.TemporaryFile(dir=folder) as answer, \
+            tempfile.TemporaryFile(dir=folder) as error_file:
+        question_file.write(json.dumps(question).encode())
+        question_file.seek(0)
+        child = _start(folder, question_file, answer, error_file)
         ended = _watch(child, limits.seconds + _GRACE_S, stop)
         answer.seek(0)
-        told = answer.read(_ANSWER_BYTES)
-        last_words = _end_of(said)
+        text = answer.read(_ANSWER_BYTES)
+        last_words = _end_of(error_file)
     if ended:
         raise _error(ended, {"time": f"the query ran longer than {limits.seconds:g} s and was ended",
                              "stopped": "the query was stopped"}[ended])
-    return _answer(told, child.returncode, folder, sql, last_words)
+    return _answer(text, child.returncode, folder, sql, last_words)
 
 
 def _end_of(said: IO[bytes]) -> str:

@@ -25,8 +25,8 @@ def query_save(*, owner: Any, name: str, sql: str, description: str = "", chart:
 def query_update(query: SavedQuery, *, by: Any, **changes: Any) -> SavedQuery:
     """Change an own query, or with the right to moderate anybody's. Raises PermissionDenied, TraceError."""
     _check(query, by)
-    kept = {name: getattr(query, name) for name in ("name", "sql", "description", "chart")}
-    for name, value in _fields(**{**kept, **changes}).items():
+    fields = {name: getattr(query, name) for name in ("name", "sql", "description", "chart")}
+    for name, value in _fields(**{**fields, **changes}).items():
         setattr(query, name, value)
     query.save()
     return query
@@ -44,8 +44,8 @@ def _fields(*, name: str, sql: str, description: str, chart: dict[str, str]) -> 
             raise TraceError(field, f"the query has no {field}", "Give one")
     if len(fields["sql"]) > SQL_CHARS:
         raise TraceError("sql", f"the query has {len(fields['sql']):,} characters; {SQL_CHARS:,} are allowed", "Shorten it")
-    known = {key: clean(str(chart[key]), 200) for key in ("kind", "x", "y") if chart.get(key)}
-    return {**fields, "chart": known if known.get("kind") in CHARTS else {}}
+    axes = {key: clean(str(chart[key]), 200) for key in ("kind", "x", "y") if chart.get(key)}
+    return {**fields, "chart": axes if axes.get("kind") in CHARTS else {}}
 
 
 def _check(query: SavedQuery, by: Any) -> None:

@@ -61,19 +61,19 @@ def choose_profiles(ids: Iterable[int] = (), build: str = "", tag: str = "") -> 
     What is given narrows. Raises TraceError.
     """
     rows = Profile.objects.filter(status=Profile.Status.READY)
-    asked = list(dict.fromkeys(ids))
-    if asked:
-        rows = rows.filter(pk__in=asked)
+    numbers = list(dict.fromkeys(ids))
+    if numbers:
+        rows = rows.filter(pk__in=numbers)
     if build:
         rows = rows.filter(build=build)
     if tag:
         rows = rows.filter(tags__contains=[tag])
-    if not (asked or build or tag):
+    if not (numbers or build or tag):
         raise TraceError("profiles", "no profile is chosen", "Choose profiles by id, build or tag")
     chosen = list(rows.order_by("-created", "-pk")[:MAX_PROFILES + 1])
     if len(chosen) > MAX_PROFILES:
         raise TraceError("profiles", f"more than {MAX_PROFILES} profiles are chosen", "Narrow them by build, tag or id")
-    missing = [str(pk) for pk in asked if pk not in {profile.pk for profile in chosen}]
+    missing = [str(pk) for pk in numbers if pk not in {profile.pk for profile in chosen}]
     if not chosen or (missing and not build and not tag):
         which = f"there is no ready profile {', '.join(missing)}" if missing else "no ready profile is of that build or tag"
         raise TraceError("profiles", which, "The list of profiles shows their status")
@@ -90,8 +90,8 @@ def query_run(sql: str, profiles: list[Profile], person: str, limits: Limits | N
     limits = limits or Limits()
     if len(sql) > SQL_CHARS:
         raise QueryError("refused", "query", f"the query has {len(sql):,} characters; {SQL_CHARS:,} are allowed", "Shorten it")
-    kept = _home() / "results" / f"{_digest(sql, profiles, limits)}.arrow"
-    if not fresh and (stored := _read_kept(kept, limits)):
+    path = _home() / "results" / f"{_digest(sql, profiles, limits)}.arrow"
+    if not fresh and (stored := _read_kept(path, limits)):
         return stored
     began = time.monotonic()
     stop = _stop_file(person, run)
@@ -104,7 +104,7 @@ def query_run(sql: str, profiles: list[Profile], person: str, limits: Limits | N
         request = {"statements": prepared.statements, "files": prepared.files, "targets": prepared.targets, "tables": NAMES}
         answer = sql_process.run(sql, folder, request, limits, stop)
         seconds = time.monotonic() - began
-        return _keep(kept, answer, limits, seconds)
+        return _keep(path, answer, limits, seconds)
 
 
 def query_stop(person: str, run: str) -> None:
@@ -146,9 +146,9 @@ def _home() -> Path:
 def _digest(sql: str, profiles: list[Profile], limits: Limits) -> str:
     """Of everything that the rows depend on. A profile's files change with its ingest, its row with an edit."""
     about: list[tuple[object, ...]] = [
-        (each.pk, each.name, each.build, each.model, each.tags, str(each.heartbeat), each.stored_bytes, each.seconds,
-         each.summary.get("needed_pct"))
-        for each in profiles]
+        (row.pk, row.name, row.build, row.model, row.tags, str(row.heartbeat), row.stored_bytes, row.seconds,
+         row.summary.get("needed_pct"))
+        for row in profiles]
     about += stamps(profiles, analysed_tables(sql))
     return hashlib.sha256(repr((sql, about, limits.rows, limits.bytes)).encode()).hexdigest()[:40]
 
@@ -182,12 +182,12 @@ def _read_kept(path: Path, limits: Limits) -> Result | None:
 
 def _prune(folder: Path) -> None:
     """Forget results that are old, then the oldest until the rest is small enough."""
-    held = []
+    files = []
     for path in folder.iterdir():
         with suppress(OSError):
-            held.append((path.stat().st_mtime, path.stat().st_size, path))
-    used = sum(size for _, size, _ in held)
-    for when, size, path in sorted(held):
+            files.append((path.stat().st_mtime, path.stat().st_size, path))
+    used = sum(size for _, size, _ in files)
+    for when, size, path in sorted(files):
         if used <= _KEPT_BYTES and time.time() - when < _KEPT_SECONDS:
             return
         path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from profiles.analysis.core.kernels import KernelRow
 from profiles.ingest.trace import Category
 
-CATEGORIES = tuple(each.name.lower() for each in Category)
+CATEGORIES = tuple(category.name.lower() for category in Category)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ dur_ns DOUBLE ns; NULL where counters were taken without it
 {_LAUNCH.strip()}
 """), "SELECT name, min(dur_ns), max(dur_ns) FROM launches GROUP BY name HAVING count(*) > 10"),
     Table("kernel_stats", "One row per kernel, as on the profile's page; also where a tool gave sums and no launches.",
-          (_PROFILE, *(Column(each.name, **each.metadata) for each in fields(KernelRow) if each.metadata)),
+          (_PROFILE, *(Column(column.name, **column.metadata) for column in fields(KernelRow) if column.metadata)),
           "SELECT build, sum(total_ns) FROM kernel_stats JOIN profiles ON profiles.id = profile GROUP BY build"),
     Table("kernel_shapes", "Kernels by what they worked on: one row per kernel, grid, block and operator around the launch.",
           _columns("""
@@ -292,4 +292,4 @@ NAMES = tuple(table.name for table in TABLES)
 
 
 def table(name: str) -> Table:
-    return next(each for each in TABLES if each.name == name)
+    return next(entry for entry in TABLES if entry.name == name)

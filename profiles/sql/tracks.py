@@ -134,16 +134,16 @@ def rows_of(drawn: list[QueryTracks], level: int, index: int, units: Sequence[tu
     parts: list[tuple[int, dict[str, Array]]] = []
     samples: list[tuple[int, Array, Array]] = []
     at_track, at_name, at_slice = first_id, first_name, FIRST_SLICE
-    for each in drawn:
-        for number in range(max(len(each.tracks), 1)):
+    for group in drawn:
+        for number in range(max(len(group.tracks), 1)):
             for track, first, last in units:
                 if track != at_track + number:
                     continue
-                if each.tracks:
-                    parts.append((track, _tile(each, number, first, last, begin, end, level, at_name, at_slice)))
-                elif each.counter and first == 0:
-                    samples.append((track, *_tile_samples(each, begin, end, level)))
-        at_track, at_name, at_slice = at_track + max(len(each.tracks), 1), at_name + len(each.names), at_slice + each.rows.size
+                if group.tracks:
+                    parts.append((track, _tile(group, number, first, last, begin, end, level, at_name, at_slice)))
+                elif group.counter and first == 0:
+                    samples.append((track, *_tile_samples(group, begin, end, level)))
+        at_track, at_name, at_slice = at_track + max(len(group.tracks), 1), at_name + len(group.names), at_slice + group.rows.size
     columns = {name: np.concatenate([np.empty(0, kind), *(part[name] for _, part in parts)]) for name, kind in _KINDS.items()}
     return TileRows(
         track=np.concatenate([np.empty(0, np.int32), *(np.full(part["depth"].size, track, np.int32) for track, part in parts)]),
@@ -181,10 +181,10 @@ def _tile(each: QueryTracks, number: int, first: int, last: int, begin: int, end
     length = most - least
     flags = np.where(length == 0, INSTANT, 0) * (count == 1) | np.where(count > 1, MERGED, 0)
     fill = np.where(length > 0, np.minimum(covered / np.maximum(length, 1), 1.0) * 255, 255)
-    made = {"start_ns": least, "dur_ns": length, "name_id": each.columns["name"][longest] + name, "count": count,
-            "slice_id": longest + slice_, "depth": each.columns["depth"][longest], "category": each.columns["category"][longest],
-            "flags": flags.astype(np.uint8), "fill": fill.astype(np.uint8)}
-    return {column: values[order] for column, values in made.items()}
+    columns = {"start_ns": least, "dur_ns": length, "name_id": each.columns["name"][longest] + name, "count": count,
+               "slice_id": longest + slice_, "depth": each.columns["depth"][longest], "category": each.columns["category"][longest],
+               "flags": flags.astype(np.uint8), "fill": fill.astype(np.uint8)}
+    return {column: values[order] for column, values in columns.items()}
 
 
 def _tile_samples(each: QueryTracks, begin: int, end: int, level: int) -> tuple[Array, Array]:

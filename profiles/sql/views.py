@@ -87,7 +87,7 @@ def _links(pk: int, folder: Path, out: QueryFiles) -> set[str]:
 
 
 def _small(folder: Path, name: str, rows: Iterable[dict[str, Any]], out: QueryFiles) -> None:
-    schema = pa.schema([(each.name, _ARROW[each.type]) for each in table(name).columns])
+    schema = pa.schema([(column.name, _ARROW[column.type]) for column in table(name).columns])
     pq.write_table(pa.Table.from_pylist(list(rows), schema), folder / f"{name}.parquet")
     out.files.append(f"{name}.parquet")
     out.targets.append(str(folder / f"{name}.parquet"))
@@ -95,7 +95,7 @@ def _small(folder: Path, name: str, rows: Iterable[dict[str, Any]], out: QueryFi
 
 
 def _empty(columns: tuple[Column, ...]) -> str:
-    return "SELECT " + ", ".join(f"NULL::{each.type} AS {each.name}" for each in columns) + " WHERE false"
+    return "SELECT " + ", ".join(f"NULL::{column.type} AS {column.name}" for column in columns) + " WHERE false"
 
 
 _WORDS = "(VALUES " + ", ".join(f"({i}, '{word}')" for i, word in enumerate(CATEGORIES)) + ") AS c(number, word)"
@@ -111,16 +111,16 @@ def _slices(pk: int, names: set[str], where: str = "true") -> str:
     """slices and arguments are row for row the same; a name is a row of names, an argument text a row of details."""
     if "slices.parquet" not in names:
         return ""
-    given = ", ".join(f"a.{name}" for name in _ARGUMENTS)
+    args = ", ".join(f"a.{name}" for name in _ARGUMENTS)
     return (f"SELECT {pk}::BIGINT AS profile, s.file_row_number AS id, s.start_ns, s.dur_ns, n.name, c.word AS category, "
-            f"s.track, s.depth, s.instant, {given}, d.detail AS args FROM {_parquet_with_rows(pk, 'slices')} AS s "
+            f"s.track, s.depth, s.instant, {args}, d.detail AS args FROM {_parquet_with_rows(pk, 'slices')} AS s "
             f"POSITIONAL JOIN read_parquet('p{pk}/arguments.parquet') AS a JOIN {_WORDS} ON c.number = s.category "
             f"LEFT JOIN {_parquet_with_rows(pk, 'names')} AS n ON n.file_row_number = s.name_id "
             f"LEFT JOIN {_parquet_with_rows(pk, 'details')} AS d ON d.file_row_number = a.detail_id WHERE {where}")
 
 
 def _kernels(pk: int, names: set[str]) -> str:
-    return _slices(pk, names, f"s.category IN ({', '.join(str(int(each)) for each in KERNELS)}) AND NOT s.instant")
+    return _slices(pk, names, f"s.category IN ({', '.join(str(int(category)) for category in KERNELS)}) AND NOT s.instant")
 
 
 def _plain(name: str, columns: str, join: str = "") -> Any:
@@ -152,7 +152,7 @@ def _profile(profile: Profile) -> dict[str, Any]:
 
 
 def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
-    names = [each.name for each in table("kernel_stats").columns if each.name != "profile"]
+    names = [column.name for column in table("kernel_stats").columns if column.name != "profile"]
     rows = KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", F("total_ns").desc(nulls_last=True), "pk")
     for row in rows.values("profile_id", *names):
         yield {"profile": row.pop("profile_id"), **row}
@@ -160,8 +160,8 @@ def _kernel_stats(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
 
 def _kernel_shapes(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     of_ns = {profile.pk: profile.gpu_time_ns for profile in profiles}
-    own = [each.name for each in table("kernel_shapes").columns
-           if each.name not in ("profile", "name", "short_name", "mean_ns", "share_pct")]
+    own = [column.name for column in table("kernel_shapes").columns
+           if column.name not in ("profile", "name", "short_name", "mean_ns", "share_pct")]
     rows = KernelShape.objects.filter(kernel__profile__in=profiles).order_by("kernel__profile_id", "-total_ns", "pk")
     for row in rows.values("kernel__profile_id", "kernel__name", "kernel__short_name", *own):
         pk, total_ns, launches = row.pop("kernel__profile_id"), row["total_ns"], row["launches"]
@@ -221,11 +221,11 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str | None]]:
 
 def _cells(profiles: list[Profile]) -> Iterator[dict[str, Any]]:
     for profile in profiles:
-        for each in tables_of(profile.pk):
-            for line, row in enumerate(each["rows"]):
-                for column, cell in zip(each["columns"], row, strict=False):
+        for grid in tables_of(profile.pk):
+            for line, row in enumerate(grid["rows"]):
+                for column, cell in zip(grid["columns"], row, strict=False):
                     number = isinstance(cell, (int, float))
-                    yield {"profile": profile.pk, "title": each["title"], "line": line, "column_name": column["name"],
+                    yield {"profile": profile.pk, "title": grid["title"], "line": line, "column_name": column["name"],
                            "unit": column["unit"], "value": float(cell) if number else None,
                            "text": None if number or cell is None else str(cell)}
 
@@ -262,10 +262,10 @@ def inside_tables(profiles: list[Profile], folder: Path, out: QueryFiles) -> dic
 def _link(pk: int, folder: Path, out: QueryFiles) -> list[str]:
     """Names of the files in p<pk>/inside/."""
     _, index = store_source.index_read(pk)
-    wanted = [f"{number}-instructions.parquet" for number, each in sorted(index.items()) if each.instructions]
+    filenames = [f"{number}-instructions.parquet" for number, inside in sorted(index.items()) if inside.instructions]
     names = []
     (folder / f"p{pk}" / "inside").mkdir()
-    for name in [*wanted, "files.parquet", "lines.parquet"]:
+    for name in [*filenames, "files.parquet", "lines.parquet"]:
         try:
             target = store.local_path(store_source.key(pk, name))
         except FileNotFoundError:

@@ -31,7 +31,7 @@ NULL = -(2**63)
 DETAILS = 3_000_000                 # distinct arguments that are looked through for one key
 _SAMPLED = 20_000                   # of which the names of keys are taken
 ARGUMENT = "arg:"
-_CATEGORIES = [each.name.lower() for each in Category]
+_CATEGORIES = [category.name.lower() for category in Category]
 
 
 class UnknownColumn(KeyError):
@@ -51,8 +51,8 @@ class Column:
 
     def equal(self, timeline: Timeline, rows: Rows, key: Key) -> Bools:
         same = np.ones(rows["slice"].size, np.bool_)
-        for values, wanted in zip(self.codes(timeline, rows), key, strict=True):
-            same &= values == wanted
+        for values, code in zip(self.codes(timeline, rows), key, strict=True):
+            same &= values == code
         return same
 
 
@@ -143,8 +143,8 @@ def condition(text: str) -> tuple[str, Key]:
     Raises UnknownColumn.
     """
     name, _, numbers = text.rpartition(":")
-    known = column(name)
-    width = len(known.needs) if known.key in ("grid", "block") else 1
+    key_column = column(name)
+    width = len(key_column.needs) if key_column.key in ("grid", "block") else 1
     if not re.fullmatch(r"-?\d{1,19}(,-?\d{1,19})*", numbers) or numbers.count(",") != width - 1:
         raise UnknownColumn(f"{text[:80]!r} is not of the form column:number")
     return name, tuple(int(part) for part in numbers.split(","))
@@ -267,13 +267,13 @@ def windows(timeline: Timeline, area: Area, names: tuple[str, ...] = (), rows: i
     """
     needed = tuple(dict.fromkeys((*_BASE, *names, *(name for key, _ in area.where for name in column(key).needs))))
     drawn = tuple(name for name in needed if name in timeline.slices.names)
-    said = tuple(name for name in needed if name not in drawn)
+    extra_names = tuple(name for name in needed if name not in drawn)
     mask = area.mask(timeline)
     cuts = timeline.cuts(area.start_ns, area.end_ns, rows)
     for number, (start, end) in enumerate(cuts):
-        parts = [_part(timeline, area, mask, span, (start, end), (drawn, said)) for span in timeline.ranges(start, end)]
+        parts = [_part(timeline, area, mask, span, (start, end), (drawn, extra_names)) for span in timeline.ranges(start, end)]
         part = _none(timeline, needed) if not parts else {
-            name: np.concatenate([each[name] for each in parts]) for name in (*needed, "slice")}
+            name: np.concatenate([chunk[name] for chunk in parts]) for name in (*needed, "slice")}
         part["begin"] = np.maximum(part["start_ns"], area.start_ns)
         part["end"] = np.maximum(np.minimum(part["start_ns"] + part["dur_ns"], area.end_ns), part["begin"])
         first = part["start_ns"] >= start if number else np.ones(part["slice"].size, np.bool_)
@@ -284,7 +284,7 @@ def _part(timeline: Timeline, area: Area, mask: Bools, span: tuple[int, int], wi
           names: tuple[tuple[str, ...], tuple[str, ...]]) -> Rows:
     """Slices of one range of stored rows that overlap the window and that the area asks for."""
     lo, hi = span
-    drawn, said = names
+    drawn, extra_names = names
     part = timeline.slices.read_uncached(lo, hi, drawn)
     # an instant, and a slice of no length, is where it is; others are on [start, end)
     keep = mask[part["track"]] & (part["start_ns"] < window[1]) & (part["start_ns"] + np.maximum(part["dur_ns"], 1) > window[0])
@@ -293,10 +293,10 @@ def _part(timeline: Timeline, area: Area, mask: Bools, span: tuple[int, int], wi
     if area.most_ns is not None:
         keep &= part["dur_ns"] < area.most_ns
     if not keep.any():
-        said_part = {name: timeline.arguments.read(0, 0, (name,))[name] for name in said}
+        said_part = {name: timeline.arguments.read(0, 0, (name,))[name] for name in extra_names}
         return {**{name: values[:0] for name, values in part.items()}, **said_part, "slice": np.empty(0, np.int64)}
-    if said:
-        part |= timeline.arguments.read_uncached(lo, hi, said)
+    if extra_names:
+        part |= timeline.arguments.read_uncached(lo, hi, extra_names)
     part = {name: values[keep] for name, values in part.items()} | {"slice": np.flatnonzero(keep) + lo}
     for name, key in area.where:
         same = column(name).equal(timeline, part, key)

@@ -95,11 +95,11 @@ class Columns:
             for group in range(int(np.searchsorted(self.bounds, lo, side="right")) - 1, int(np.searchsorted(self.bounds, hi))):
                 begin = int(self.bounds[group])
                 a, b = max(lo - begin, 0), hi - begin
-                seen = {name: column[a:b] for name, column in zip(tested, self._group(group, tested), strict=True)}
-                rows = np.flatnonzero(test(seen))
+                columns = {name: column[a:b] for name, column in zip(tested, self._group(group, tested), strict=True)}
+                rows = np.flatnonzero(test(columns))
                 if rows.size:
                     others = self._group(group, names)
-                    parts.append({name: values[rows] for name, values in seen.items()}
+                    parts.append({name: values[rows] for name, values in columns.items()}
                                  | {name: column[a:b][rows] for name, column in zip(names, others, strict=True)}
                                  | {"row": rows + (begin + a)})
         if not parts:

@@ -46,14 +46,14 @@ def density(timeline: Timeline) -> Density:
     Of streams what GPU work covers, of threads what their outer slices other than annotations cover.
     """
     with _lock:
-        known = _known.get(timeline.etag)
-    if known is None:
-        known = _make_density(timeline)
+        grid = _known.get(timeline.etag)
+    if grid is None:
+        grid = _make_density(timeline)
         with _lock:
-            _known[timeline.etag] = known
+            _known[timeline.etag] = grid
             while len(_known) > KEPT:
                 _known.popitem(last=False)
-    return known
+    return grid
 
 
 def _make_density(timeline: Timeline) -> Density:
@@ -64,13 +64,13 @@ def _make_density(timeline: Timeline) -> Density:
     most, category = np.zeros(tracks * bins), np.zeros(tracks * bins, np.uint8)
     for rows, busy_ns in _rows(timeline):
         gpu = stream[rows["track"]]
-        keep = np.where(gpu, np.isin(rows["category"], [int(each) for each in GPU_WORK]),
+        keep = np.where(gpu, np.isin(rows["category"], [int(kind) for kind in GPU_WORK]),
                         (rows["depth"] < OUTER_DEPTHS) & ~np.isin(rows["category"], _ANNOTATIONS)) & (busy_ns > 0)
         layer = np.where(gpu, 0, rows["depth"])[keep].astype(np.int64) * tracks + rows["track"][keep]
         row, place, part_ns = _spread(rows["start_ns"][keep], rows["dur_ns"][keep], busy_ns[keep], bin_ns, bins)
-        at = layer[row] * bins + place
-        cover += np.bincount(at, part_ns, minlength=cover.size)
-        flat = at % (tracks * bins)
+        cell = layer[row] * bins + place
+        cover += np.bincount(cell, part_ns, minlength=cover.size)
+        flat = cell % (tracks * bins)
         order = stable_order(part_ns)
         order = order[part_ns[order] >= most[flat[order]]]
         most[flat[order]] = part_ns[order]

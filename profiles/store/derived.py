@@ -33,7 +33,7 @@ MOST_PAIRS = 20_000_000             # launches of one GPU; of more no queue dept
 MEMORY = "256MB"
 # For files DuckDB starts four threads a core, whose stacks count to the memory of an ingest: 2.1 GB on a host of 64 cores.
 DUCKDB_THREADS = {"threads": 2, "async_threads": 2}
-_GPU_WORK = ", ".join(str(int(each)) for each in GPU_WORK)
+_GPU_WORK = ", ".join(str(int(category)) for category in GPU_WORK)
 _LAUNCHED = f"""
     select launch.start_ns as launch_ns, work.start_ns + work.dur_ns as end_ns from
     (select a.correlation, s.start_ns, s.dur_ns from slices s positional join arguments a
@@ -56,7 +56,7 @@ def derive(profile_id: int) -> int:
     with scratch.folder() as folder:
         tracks, steps = _derive_tracks(profile_id, document, folder)
         rows = list(_coarse(profile_id, document)) + [
-            (level, len(document["tracks"]) + i, *part) for i, each in enumerate(steps) for level, part in _forms(each)]
+            (level, len(document["tracks"]) + i, *part) for i, series in enumerate(steps) for level, part in _forms(series)]
         if not rows:
             return 0
         return _save(profile_id, document, folder, tracks, sorted(rows, key=lambda row: row[:2]))

@@ -99,7 +99,7 @@ def frame_read(profile: Profile) -> Frame:
         tables=columns.table)
     with _lock:
         _kept[key] = frame
-        while sum(each.rows for each in _kept.values()) > KEPT_ROWS:
+        while sum(entry.rows for entry in _kept.values()) > KEPT_ROWS:
             _kept.popitem(last=False)
     return frame
 

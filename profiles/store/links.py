@@ -50,10 +50,10 @@ class Relations:
             return []
         start = timeline.slices.take(rows, ("start_ns",))["start_ns"]
         near = stable_order(np.abs(start - middle_ns))[:LINKS]
-        kept: list[int] = rows[near][stable_order(start[near])].tolist()
-        self.roles[role] = [*self.roles.get(role, ()), *kept]
+        nearest: list[int] = rows[near][stable_order(start[near])].tolist()
+        self.roles[role] = [*self.roles.get(role, ()), *nearest]
         self.counts[role] = self.counts.get(role, 0) + int(rows.size)
-        return kept
+        return nearest
 
 
 def relations_of(timeline: Timeline, one: Slice, middle_ns: int) -> Relations:
@@ -100,15 +100,15 @@ def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> 
     calls = calls[operators_around(timeline, calls)[1] == one.row]
     if not launches.size and not calls.size:
         calls, launches = _within(timeline, one)
-    kept = out.add(timeline, "launches", launches, middle_ns)
-    correlations = timeline.arguments.take(np.array(kept, np.intp), ("correlation",))["correlation"].astype(np.int64)
+    launch_rows = out.add(timeline, "launches", launches, middle_ns)
+    correlations = timeline.arguments.take(np.array(launch_rows, np.intp), ("correlation",))["correlation"].astype(np.int64)
     call_ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64)
     order = stable_order(call_ids)
     of = match(correlations, call_ids[order], calls[order])
     shown = out.add(timeline, "calls", calls if len(calls) <= LINKS else np.unique(of[of >= 0]), middle_ns)
     out.counts |= {"calls": int(calls.size)} if calls.size else {}
     out.arrows += [("operator", one.row, row) for row in shown]
-    out.arrows += [("launch", call if call >= 0 else one.row, row) for call, row in zip(of.tolist(), kept, strict=True)]
+    out.arrows += [("launch", call if call >= 0 else one.row, row) for call, row in zip(of.tolist(), launch_rows, strict=True)]
 
 
 def _within(timeline: Timeline, one: Slice) -> tuple[Ints, Ints]:
@@ -173,9 +173,9 @@ def _flow(out: Relations, other: dict[str, Any], mine: int, row: int) -> None:
 
 def _slice_at(timeline: Timeline, track: int, time_ns: int) -> int | None:
     """The innermost slice around a moment, one that begins there first."""
-    wanted = np.zeros(len(timeline.tracks), np.bool_)
-    wanted[track] = True
-    around = timeline.window(time_ns, time_ns + 1, 0, wanted)
+    mask = np.zeros(len(timeline.tracks), np.bool_)
+    mask[track] = True
+    around = timeline.window(time_ns, time_ns + 1, 0, mask)
     spans = np.flatnonzero(~around["instant"])
     if not spans.size:
         return None

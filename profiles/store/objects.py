@@ -131,7 +131,7 @@ def write_summary(profile_id: int, summary: Summary) -> int:
     """Store the tables, as small as what the tool printed; return the stored bytes."""
     tables = [{
         "title": table.title[:CELL_CHARS], "note": table.note[:CELL_CHARS],
-        "columns": [{"name": each.name[:CELL_CHARS], "unit": each.unit, "text": each.text} for each in table.columns],
+        "columns": [{"name": column.name[:CELL_CHARS], "unit": column.unit, "text": column.text} for column in table.columns],
         "rows": [[cell[:CELL_CHARS] if isinstance(cell, str) else cell for cell in row] for row in table.rows],
     } for table in summary.tables]
     return replace_object(_tables_key(profile_id),
@@ -190,7 +190,7 @@ def typed_read(profile_id: int) -> dict[str, dict[str, Any]]:
             document = json.loads(file.read(MOST_TYPED_BYTES))
     except (FileNotFoundError, OSError, ValueError):
         return {}
-    return {str(kernel): said for kernel, said in document.items() if isinstance(said, dict)} if isinstance(document, dict) else {}
+    return {str(kernel): work for kernel, work in document.items() if isinstance(work, dict)} if isinstance(document, dict) else {}
 
 
 def typed_write(profile_id: int, document: dict[str, dict[str, Any]]) -> None:

@@ -78,7 +78,7 @@ class Places:
 def join_ranges(ranges: Iterable[Rows]) -> list[Rows]:
     """Return the same rows, none twice."""
     out: list[Rows] = []
-    for lo, hi in sorted(each for each in ranges if each[1] > each[0]):
+    for lo, hi in sorted(span for span in ranges if span[1] > span[0]):
         if out and lo <= out[-1][1]:
             out[-1] = (out[-1][0], max(out[-1][1], hi))
         else:

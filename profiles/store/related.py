@@ -43,10 +43,10 @@ def operator_names(timeline: Timeline, rows: Rows) -> Ints:
     is_work = np.isin(rows["category"], _WORK)
     out[is_work] = operators_of_work(timeline, correlation[is_work], external[is_work])
     out[~is_work] = match(external[~is_work], *givers(timeline, "external_id", external[~is_work], (Category.CPU_OP,)))
-    known = out >= 0
-    if known.any():
-        operators, place = np.unique(out[known], return_inverse=True)
-        out[known] = timeline.slices.take(operators, ("name_id",))["name_id"].astype(np.int64)[place]
+    has_operator = out >= 0
+    if has_operator.any():
+        operators, place = np.unique(out[has_operator], return_inverse=True)
+        out[has_operator] = timeline.slices.take(operators, ("name_id",))["name_id"].astype(np.int64)[place]
     return out
 
 
@@ -73,8 +73,8 @@ def _innermost(operators: Rows, calls: Rows) -> Ints:
     """Return the row of the deepest of `operators` around each of `calls`, -1 where there is none."""
     out = np.full(calls["start_ns"].size, -1, np.int64)
     times = np.unique(np.concatenate((operators["start_ns"], calls["start_ns"])))       # ranks: track and time fit one number
-    begin, asked = (np.searchsorted(times, rows["start_ns"]) + rows["track"].astype(np.int64) * (times.size + 1)
-                    for rows in (operators, calls))
+    begin, keys = (np.searchsorted(times, rows["start_ns"]) + rows["track"].astype(np.int64) * (times.size + 1)
+                   for rows in (operators, calls))
     end, needed = (rows["start_ns"] + rows["dur_ns"] for rows in (operators, calls))
     for depth in np.unique(operators["depth"])[::-1].tolist():
         lane = np.flatnonzero(operators["depth"] == depth)
@@ -82,9 +82,9 @@ def _innermost(operators: Rows, calls: Rows) -> Ints:
         left = np.flatnonzero((out < 0) & (calls["depth"] > depth))
         if not left.size:
             continue
-        at = np.searchsorted(begin[lane], asked[left], side="right") - 1
-        candidate = lane[np.maximum(at, 0)]
-        inside = (at >= 0) & (operators["track"][candidate] == calls["track"][left]) & (end[candidate] >= needed[left])
+        index = np.searchsorted(begin[lane], keys[left], side="right") - 1
+        candidate = lane[np.maximum(index, 0)]
+        inside = (index >= 0) & (operators["track"][candidate] == calls["track"][left]) & (end[candidate] >= needed[left])
         out[left[inside]] = operators["slice"][candidate[inside]]
     return out
 
@@ -103,8 +103,8 @@ def givers(timeline: Timeline, column: str, wanted: Ints, kinds: Iterable[Catego
     carried, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     arguments = timeline.arguments
     groups = arguments.groups_between(column, int(ids[0]), int(ids[-1])) if ids.size else []
-    for at in range(0, len(groups), _GROUPS):
-        for first, last in _runs(groups[at:at + _GROUPS]):
+    for first_group in range(0, len(groups), _GROUPS):
+        for first, last in _runs(groups[first_group:first_group + _GROUPS]):
             lo, hi = int(arguments.bounds[first]), int(arguments.bounds[last + 1])
             values = arguments.read_uncached(lo, hi, (column,))[column]
             near = np.flatnonzero((values >= ids[0]) & (values <= ids[-1]))
@@ -170,9 +170,9 @@ def steps_launched(timeline: Timeline, rows: Rows) -> Ints:
     correlation = rows["correlation"][work].astype(np.int64)
     call = match(correlation, *givers(timeline, "correlation", correlation, (Category.RUNTIME,)))
     out[work] = -1
-    known = call >= 0
-    calls, place = np.unique(call[known], return_inverse=True)
-    out[work[known]] = steps_ran(timeline, timeline.slices.take(calls, RAN_NEEDS))[place]
+    has_call = call >= 0
+    calls, place = np.unique(call[has_call], return_inverse=True)
+    out[work[has_call]] = steps_ran(timeline, timeline.slices.take(calls, RAN_NEEDS))[place]
     return out
 
 
@@ -190,11 +190,11 @@ def steps_ran(timeline: Timeline, rows: Rows) -> Ints:
         mine = np.array([number for number in range(len(steps)) if not several or owners[number] == owner], np.int64)
         start, end = (np.array([steps[number][key] for number in mine.tolist()], np.int64) for key in ("start_ns", "end_ns"))
         order = stable_order(start)
-        at = np.searchsorted(start[order], rows["start_ns"], side="right") - 1
-        inside = (at >= 0) & (owner_of_track == owner if owner_of_track is not None else True)
+        index = np.searchsorted(start[order], rows["start_ns"], side="right") - 1
+        inside = (index >= 0) & (owner_of_track == owner if owner_of_track is not None else True)
         if not mine.size:
             continue
-        step = order[np.maximum(at, 0)]
+        step = order[np.maximum(index, 0)]
         inside &= rows["start_ns"] < end[step]
         out[inside] = names[mine[step[inside]]]
     return out

@@ -73,10 +73,10 @@ class Terms:
     def match(self, timeline: Timeline, lo: int, hi: int) -> Bools:
         """Return which of the rows [lo, hi) of the stored slices are hits."""
         if self._compared:
-            column, compare, wanted = self._compared
+            column, compare, operand = self._compared
             values = timeline.arguments.read_uncached(lo, hi, (column,))[column]
-            known = np.isfinite(values) if values.dtype.kind == "f" else values != np.iinfo(values.dtype).min
-            mask: Bools = known & compare(values, wanted)
+            is_number = np.isfinite(values) if values.dtype.kind == "f" else values != np.iinfo(values.dtype).min
+            mask: Bools = is_number & compare(values, operand)
             return mask
         table = timeline.slices if self._column == "name_id" else timeline.arguments
         ids = table.read_uncached(lo, hi, (self._column,))[self._column]
@@ -108,8 +108,8 @@ def _details(texts: pa.Array, text: str) -> Bools:
         mask &= _matching(texts, json.dumps(value)[1:-1], False)
     rows = np.flatnonzero(mask)
     if rows.size <= _READ_THROUGH:
-        for row, each in zip(rows.tolist(), texts.take(pa.array(rows)).to_pylist(), strict=True):
-            mask[row] = _holds(each, key, value)
+        for row, detail in zip(rows.tolist(), texts.take(pa.array(rows)).to_pylist(), strict=True):
+            mask[row] = _holds(detail, key, value)
     return mask
 
 
@@ -120,8 +120,8 @@ def _holds(text: str, key: str, value: str) -> bool:
         return True                         # no JSON: the text said so
     if not isinstance(pairs, dict):
         return False
-    return any(name.lower() == key and value in (held if isinstance(held, str) else json.dumps(held)).lower()
-               for name, held in pairs.items())
+    return any(name.lower() == key and value in (entry if isinstance(entry, str) else json.dumps(entry)).lower()
+               for name, entry in pairs.items())
 
 
 BINS = 1 << 16                      # of the histogram
@@ -249,13 +249,13 @@ def scan(timeline: Timeline, text: str, mode: str, tracks: Bools, window: tuple[
     """
     key = (timeline.etag, text, mode, tracks.tobytes(), window)
     with _scans_lock:
-        known = _scans.get(key)
-        if known is not None:
+        hit = _scans.get(key)
+        if hit is not None:
             _scans.move_to_end(key)
-            return known
-    made = Scan(timeline, Terms(timeline, text, mode), tracks, window)
+            return hit
+    result = Scan(timeline, Terms(timeline, text, mode), tracks, window)
     with _scans_lock:
-        _scans[key] = made
+        _scans[key] = result
         while len(_scans) > KEPT_SCANS:
             _scans.popitem(last=False)
-    return made
+    return result

@@ -83,9 +83,9 @@ def index_read(profile_id: int) -> tuple[list[SourceFile], Index]:
             document: dict[str, Any] = json.loads(gzip.decompress(file.read()))
     except FileNotFoundError:
         return [], {}
-    launches = {int(number): Inside(each["instructions"], each["samples"], tuple(SourceMark(**mark) for mark in each["marks"]))
-                for number, each in document["launches"].items()}
-    return [SourceFile(**each) for each in document["files"]], launches
+    launches = {int(number): Inside(entry["instructions"], entry["samples"], tuple(SourceMark(**mark) for mark in entry["marks"]))
+                for number, entry in document["launches"].items()}
+    return [SourceFile(**entry) for entry in document["files"]], launches
 
 
 def instructions_read(profile_id: int, launch: int) -> pa.Table | None:

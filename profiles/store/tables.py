@@ -74,8 +74,8 @@ class TraceTables:
             written: list[Future[None]] = [
                 pool.submit(self._encode, folder / f"{name}.parquet", kind, columns, change, delta, group,
                             done if name == "slices" else None) for name, kind, columns, change, delta, group in jobs]
-        for each in written:
-            each.result()
+        for future in written:
+            future.result()
         write_parquet(folder / "index.parquet", self._index_table(), ["tile", "row"], 1 << 20)
 
     def _encode(self, path: Path, kind: int, columns: tuple[str, ...], change: Callable[[dict[str, Array]], Any],
@@ -116,9 +116,9 @@ class TraceTables:
 
 def _kinds(columns: tuple[str, ...]) -> dict[str, Any]:
     """Of a table without rows."""
-    known = {"track": np.int32, "depth": np.int16, "name_id": np.int32, "category": np.uint8, "instant": np.bool_,
+    kinds = {"track": np.int32, "depth": np.int16, "name_id": np.int32, "category": np.uint8, "instant": np.bool_,
              "device": np.int32, "registers_per_thread": np.int32, "occupancy_pct": np.float32, "detail_id": np.int32}
-    return {name: known.get(name, np.int32 if name[:-2] in ("grid", "block") else np.int64) for name in columns}
+    return {name: kinds.get(name, np.int32 if name[:-2] in ("grid", "block") else np.int64) for name in columns}
 
 
 def _nullable(table: dict[str, Array]) -> dict[str, pa.Array]:

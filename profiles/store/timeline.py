@@ -149,7 +149,7 @@ class Timeline:
         Of slices.parquet.
         """
         ranges = [self.places.rows(0, level, self._tiles(level, start_ns, end_ns)) for level in range(least_level, self.top + 1)]
-        return [each for each in ranges if each[1] > each[0]]
+        return [span for span in ranges if span[1] > span[0]]
 
     def cuts(self, start_ns: int, end_ns: int, rows: int) -> list[tuple[int, int]]:
         """Cut [start_ns, end_ns) into windows in which about `rows` slices begin each.
@@ -165,7 +165,7 @@ class Timeline:
         order = stable_order(begin[inside])
         begin, filled = begin[inside][order], np.cumsum(count[inside][order])
         step = np.searchsorted(filled, np.arange(rows, int(filled[-1]) if filled.size else 0, rows))
-        edges = [start_ns, *(int(each) for each in np.unique(begin[step]) if each > start_ns), end_ns]
+        edges = [start_ns, *(int(edge) for edge in np.unique(begin[step]) if edge > start_ns), end_ns]
         return list(pairwise(edges))
 
     def window(self, start_ns: int, end_ns: int, least_level: int, tracks: Bools,
@@ -202,7 +202,7 @@ class Timeline:
 
     def _exact(self, level: int, begin: int, end: int, units: Sequence[Unit]) -> dict[str, Array]:
         """Slices that are drawn as they are. Whoever contains one is longer, so the lane above says what overflows."""
-        ranges, lanes, asked = [], Lanes(_with_above(units)), Lanes(units)
+        ranges, lanes, exact = [], Lanes(_with_above(units)), Lanes(units)
         for home in range(level, self.top + 1):
             first, last = self._tiles(home, begin, end)
             ranges += join_ranges(self.places.rows(0, home, (tile, tile), *lanes.ends) for tile in range(first, last + 1))
@@ -212,7 +212,7 @@ class Timeline:
         rows = {name: values[order] for name, values in rows.items()}
         over = overflowing(rows["track"].astype(np.int64) << 16 | rows["depth"], rows["start_ns"],
                            rows["start_ns"] + rows["dur_ns"]) & ~rows["instant"]
-        keep = asked.hold(rows)
+        keep = exact.hold(rows)
         rows = {name: values[keep] for name, values in (rows | {"over": over}).items()}
         number = rows.pop("row")
         return {**rows, "slice": number, "count": np.ones(number.size, np.uint32), "fill": np.full(number.size, 255, np.uint8)}
@@ -267,12 +267,12 @@ def timeline(profile_id: int) -> Timeline:
         if opened is not None:
             _open.move_to_end(identity)
             return opened
-    made = Timeline(profile_id, json.loads(path.read_text()))
+    result = Timeline(profile_id, json.loads(path.read_text()))
     with _open_lock:
-        _open[identity] = made
+        _open[identity] = result
         while len(_open) > OPEN_TIMELINES:
             _open.popitem(last=False)
-    return made
+    return result
 
 
 def forget() -> None:

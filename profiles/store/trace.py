@@ -108,8 +108,8 @@ def prepare(trace: Trace, tell: Callable[[str, int, int], None] | None = None) -
             adding.append(pool.submit(add, window))
 
         digest_of(trace, take, tell)
-        for each in adding:
-            each.result()
+        for future in adding:
+            future.result()
     stored.levels.finish()
     return PreparedTrace(trace, stored, facts, end_ns)
 
@@ -140,15 +140,15 @@ def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest)
     return {
         "version": VERSION, "written": time.time_ns(), "end_ns": end_ns, "last_ns": digest.wall[1] or last_sample_ns or end_ns,
         "levels": top + 1, "tile_bins": tiles.BINS, "base_ns": trace.base_ns, "slices": trace.parts.rows,
-        "categories": [each.name.lower() for each in Category],
+        "categories": [category.name.lower() for category in Category],
         "colours": {number: trace.colours[name] for number, name in enumerate(trace.parts.names) if name in trace.colours}
         if trace.colours else {},
         "tracks": [{
-            "id": i, "kind": each.kind, "name": each.name, "group": each.group, "pid": each.pid, "tid": each.tid,
-            "device": each.device, "stream": each.stream, "unit": each.unit, "depths": int(facts.depths[i]),
-            "slices": int(facts.slices[i]), "samples": int(samples[i]), "sort": each.sort, "busy_ns": int(facts.busy_ns[i]),
+            "id": i, "kind": track.kind, "name": track.name, "group": track.group, "pid": track.pid, "tid": track.tid,
+            "device": track.device, "stream": track.stream, "unit": track.unit, "depths": int(facts.depths[i]),
+            "slices": int(facts.slices[i]), "samples": int(samples[i]), "sort": track.sort, "busy_ns": int(facts.busy_ns[i]),
             **extents[i],
-        } for i, each in enumerate(trace.tracks)],
+        } for i, track in enumerate(trace.tracks)],
         "steps": [{"name": name, "start_ns": start, "end_ns": end} for name, start, end in digest.steps()],
         "step_tracks": digest.step_tracks(),
         "integrity": trace.integrity.as_json(),
@@ -158,12 +158,12 @@ def _document(trace: Trace, top: int, end_ns: int, facts: Facts, digest: Digest)
 def _extents(value: Floats, counts: list[int]) -> list[dict[str, float]]:
     """Return of each track, whose samples follow each other, the least and greatest value; of one without values nothing."""
     extents: list[dict[str, float]] = []
-    at = 0
+    offset = 0
     for count in counts:
-        known = value[at:at + count]
-        known = known[np.isfinite(known)]
-        extents.append({"least": float(known.min()), "greatest": float(known.max())} if known.size else {})
-        at += count
+        finite = value[offset:offset + count]
+        finite = finite[np.isfinite(finite)]
+        extents.append({"least": float(finite.min()), "greatest": float(finite.max())} if finite.size else {})
+        offset += count
     return extents
 
 
@@ -184,9 +184,9 @@ _versions: dict[str, tuple[float, Path]] = {}
 
 
 def _fetch(name: str) -> Path:
-    known = _versions.get(name)
-    if known and time.monotonic() - known[0] < _CACHE_SECONDS and known[1].is_file():
-        return known[1]
+    hit = _versions.get(name)
+    if hit and time.monotonic() - hit[0] < _CACHE_SECONDS and hit[1].is_file():
+        return hit[1]
     if not default_storage.exists(name):
         raise FileNotFoundError(name)
     version = f"{name}@{default_storage.get_modified_time(name).timestamp()}@{default_storage.size(name)}"
@@ -204,9 +204,9 @@ def _fetch(name: str) -> Path:
 
 def _prune(folder: Path, keep: Path) -> None:
     """Forget the objects fetched longest ago. Whoever has one mapped keeps it until it is closed."""
-    held = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir())
-    used = sum(size for _, size, _ in held)
-    for _, size, path in held:
+    files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in folder.iterdir())
+    used = sum(size for _, size, _ in files)
+    for _, size, path in files:
         if used <= _CACHE_BYTES:
             return
         if path != keep:

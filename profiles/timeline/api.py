@@ -74,7 +74,7 @@ class LanesField(serializers.Field[Any, Any, Any, Any]):
 
     def to_internal_value(self, data: Any) -> list[Unit]:
         matches = [_LANE.fullmatch(part) for part in str(data).split(",") if part]
-        units = sorted((int(each[1]), int(each[2]), int(each[3])) for each in matches if each)
+        units = sorted((int(match[1]), int(match[2]), int(match[3])) for match in matches if match)
         if len(units) != len(matches):
             raise serializers.ValidationError("Give track:first-last separated by commas: 0:0-7,3:8-15.")
         if any(track >= self.context["tracks"] or first > last or last > ALL_DEPTHS[1] for track, first, last in units):

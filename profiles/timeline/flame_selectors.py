@@ -44,9 +44,9 @@ def graph(timeline: Timeline, area: Area, mode: str, merged: bool, focus: int | 
         answer |= {"tree": flame.tree_columns(tree), "hot": flame.hot(tree)}
         used = {label for label in answer["tree"]["label"] if label >= 0} | {row["label"] for row in answer["hot"]}
     else:
-        callers, callees = (flame.tree_columns(each) for each in flame.sandwich(tree, focus))
+        callers, callees = (flame.tree_columns(side) for side in flame.sandwich(tree, focus))
         answer |= {"focus": focus, "callers": callers, "callees": callees}
-        used = {label for each in (callers, callees) for label in each["label"] if label >= 0}
+        used = {label for columns in (callers, callees) for label in columns["label"] if label >= 0}
     answer["names"] = {label: timeline.names[label] for label in sorted(used)}
     answer["categories"] = _categories(timeline, sorted(used))
     return answer
@@ -75,15 +75,15 @@ def _tree(timeline: Timeline, area: Area, mode: str, merged: bool) -> Growing:
     """Grown once per question; sandwiches and searches ask the same again."""
     identity = (timeline.etag, area, mode, merged)
     with _lock:
-        known = _kept.get(identity)
-    if known is not None:
-        return known
-    made = yield from (_grow_launched if mode == "gpu" else _grow_nested)(timeline, area, merged)
+        hit = _kept.get(identity)
+    if hit is not None:
+        return hit
+    tree = yield from (_grow_launched if mode == "gpu" else _grow_nested)(timeline, area, merged)
     with _lock:
-        _kept[identity] = made
+        _kept[identity] = tree
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
-    return made
+    return tree
 
 
 def _of_kind(timeline: Timeline, kind: str) -> Bools:
@@ -141,7 +141,7 @@ def _gpu_work(timeline: Timeline, area: Area) -> Generator[float, None, dict[str
     """The area's GPU slices: ids, name, clipped time."""
     names = ("correlation", "external_id", "name_id", "start_ns")
     parts: list[dict[str, Any]] = []
-    held = 0
+    count = 0
     streams = area.mask(timeline) & _of_kind(timeline, "stream")
     if not streams.any():                               # threads were chosen: what all GPUs did in that time
         streams = _of_kind(timeline, "stream")
@@ -151,8 +151,8 @@ def _gpu_work(timeline: Timeline, area: Area) -> Generator[float, None, dict[str
         keep = np.isin(rows["category"], [int(kind) for kind in GPU_WORK]) & ~rows["instant"]
         _category_of(timeline)[rows["name_id"]] = rows["category"]
         parts.append({**{name: rows[name][keep].astype(np.int64) for name in names}, "time": (rows["end"] - rows["begin"])[keep]})
-        held += int(np.count_nonzero(keep))
-        if held > LAUNCHES:
+        count += int(np.count_nonzero(keep))
+        if count > LAUNCHES:
             raise TooMuch(f"more than {LAUNCHES:,} kernels")
         yield window.done * 0.4
     return {name: np.concatenate([part[name] for part in parts]) for name in (*names, "time")}
@@ -164,8 +164,8 @@ def _hang_calls(timeline: Timeline, tree: Tree, work: dict[str, Ints], merged: b
     if not calls.size:
         return
     counts = np.diff(np.append(first, work["giver"].size))
-    at = timeline.slices.take(calls, ("track", "start_ns"))
-    area = Area(int(at["start_ns"].min()), int(at["start_ns"].max()) + 1, tuple(np.unique(at["track"]).tolist()))
+    columns = timeline.slices.take(calls, ("track", "start_ns"))
+    area = Area(int(columns["start_ns"].min()), int(columns["start_ns"].max()) + 1, tuple(np.unique(columns["track"]).tolist()))
     for window in windows(timeline, area, _NAMED):
         spans = ~window.rows["instant"]
         rows = {name: values[spans] for name, values in window.rows.items()}

@@ -50,15 +50,15 @@ _lock = threading.Lock()
 def kernel_lanes(timeline: Timeline) -> KernelLanes:
     """Return the lanes of a stored trace, kernel of most time first. Raises TooMany."""
     with _lock:
-        if (known := _known.get(timeline.etag)) is not None:
+        if (hit := _known.get(timeline.etag)) is not None:
             _known.move_to_end(timeline.etag)
-            return known
-    made = _make(timeline)
+            return hit
+    lanes = _make(timeline)
     with _lock:
-        _known[timeline.etag] = made
+        _known[timeline.etag] = lanes
         while len(_known) > _KEPT:
             _known.popitem(last=False)
-    return made
+    return lanes
 
 
 def _make(timeline: Timeline) -> KernelLanes:

@@ -58,17 +58,17 @@ class KernelTileApi(KernelLanesView):
         if not selectors.tile_exists(timeline, level, index):
             raise NotFound(f"Level {level} of this timeline has no tile {index}.")
         lanes = kernel_lanes.kernel_lanes(timeline)
-        wanted = _wanted(str(request.query_params.get("kernels", "")), lanes.lane_track.size)
-        units = [(kernel_lanes.FIRST + lane, 0, 3) for lane in wanted]
+        numbers = _wanted(str(request.query_params.get("kernels", "")), lanes.lane_track.size)
+        units = [(kernel_lanes.FIRST + lane, 0, 3) for lane in numbers]
         return unchanging(request, timeline, lambda: selectors.packed_gzip(
-            units, kernel_lanes.lanes_tile(lanes, level, index, wanted)))
+            units, kernel_lanes.lanes_tile(lanes, level, index, numbers)))
 
 
 def _wanted(text: str, count: int) -> list[int]:
     parts: list[Any] = [part for part in text.split(",") if part]
     if not 0 < len(parts) <= MOST_AT_ONCE or not all(part.isascii() and part.isdigit() and len(part) < 9 for part in parts):
         raise serializers.ValidationError({"kernels": f"Give 1 to {MOST_AT_ONCE} numbers of lanes separated by commas: 0,3,5."})
-    wanted = sorted({int(part) for part in parts})
-    if wanted[-1] >= count:
+    numbers = sorted({int(part) for part in parts})
+    if numbers[-1] >= count:
         raise serializers.ValidationError({"kernels": f"This trace has {count} lanes of kernels."})
-    return wanted
+    return numbers

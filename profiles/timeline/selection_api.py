@@ -224,14 +224,14 @@ class SelectionApi(AreaView):
         """Times are clipped to the area in `total_ns` and `share_pct`, whole in all others."""
         _, timeline = self.open(pk)
         area, _ = self.area(request, timeline)
-        asked = request.query_params.getlist("by")
-        parts = [part for text in asked for part in ([text] if text.startswith("arg:") else text.split(",")) if part]
+        texts = request.query_params.getlist("by")
+        parts = [part for text in texts for part in ([text] if text.startswith("arg:") else text.split(",")) if part]
         by = tuple(dict.fromkeys(parts))[:MAX_BY] or selectors.DEFAULT
         for name in by:
             column(name)
         if kind := asked_format(request):
-            made = finish(selectors.groups(timeline, area, by, selectors.FILED))
-            return table_response(selectors.table(made), f"profile-{pk}-selection", kind)
+            groups = finish(selectors.groups(timeline, area, by, selectors.FILED))
+            return table_response(selectors.table(groups), f"profile-{pk}-selection", kind)
         return answer(request, selectors.groups(timeline, area, by))
 
 

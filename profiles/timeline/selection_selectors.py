@@ -36,9 +36,9 @@ def groups(timeline: Timeline, area: Area, by: tuple[str, ...] = DEFAULT, limit:
     sums = Sums(0)
     shape: list[int] = []
     slices = busy_ns = 0
-    for window in windows(timeline, area, ("category", *(name for each in columns for name in each.needs))):
+    for window in windows(timeline, area, ("category", *(name for key_column in columns for name in key_column.needs))):
         rows = window.counted_rows
-        codes = [each.codes(timeline, rows) for each in columns]
+        codes = [key_column.codes(timeline, rows) for key_column in columns]
         if not shape:
             shape = [len(parts) for parts in codes]
             sums = Sums(sum(shape))
@@ -46,23 +46,23 @@ def groups(timeline: Timeline, area: Area, by: tuple[str, ...] = DEFAULT, limit:
         slices += int(rows["slice"].size)
         busy_ns += _busy(timeline, window)
         yield window.done
-    made = sums.groups()
-    everything = int(made.clipped_ns.sum())
+    stats = sums.groups()
+    everything = int(stats.clipped_ns.sum())
     return {
         "start_ns": area.start_ns, "end_ns": area.end_ns, "tracks": int(np.count_nonzero(area.mask(timeline))), "slices": slices,
-        "busy_ns": busy_ns, "by": list(by), "groups": int(made.count.size), "total_ns": everything,
-        "whole_ns": int(made.whole_ns.sum()), "truncated": made.count.size > limit,
-        "rows": [_row(timeline, columns, shape, made, at, everything) for at in range(min(int(made.count.size), limit))],
-        "histogram": sums.histogram(), "quantiles": _quantiles(made),
+        "busy_ns": busy_ns, "by": list(by), "groups": int(stats.count.size), "total_ns": everything,
+        "whole_ns": int(stats.whole_ns.sum()), "truncated": stats.count.size > limit,
+        "rows": [_row(timeline, columns, shape, stats, index, everything) for index in range(min(int(stats.count.size), limit))],
+        "histogram": sums.histogram(), "quantiles": _quantiles(stats),
     }
 
 
 def _row(timeline: Timeline, columns: list[Column], shape: list[int], made: Groups, at: int, everything: int) -> dict[str, Any]:
     parts, key, values = iter(made.keys), [], {}
-    for each, width in zip(columns, shape, strict=True):
+    for key_column, width in zip(columns, shape, strict=True):
         code = tuple(int(next(parts)[at]) for _ in range(width))
-        key.append(f"{each.key}:{','.join(map(str, code))}")
-        values[each.key] = each.value(timeline, code)
+        key.append(f"{key_column.key}:{','.join(map(str, code))}")
+        values[key_column.key] = key_column.value(timeline, code)
     return {
         **values, "key": key, **_numbers(made, at),
         "share_pct": pct_of(int(made.clipped_ns[at]), everything),
@@ -83,7 +83,7 @@ def _quantiles(made: Groups) -> str:
 def _busy(timeline: Timeline, window: Window) -> int:
     """Time of the window in which at least one of the area's GPU tracks worked."""
     streams = np.array([track["kind"] == "stream" for track in timeline.tracks], np.bool_)
-    work = np.isin(window.rows["category"], [int(each) for each in GPU_WORK]) & streams[window.rows["track"]]
+    work = np.isin(window.rows["category"], [int(category) for category in GPU_WORK]) & streams[window.rows["track"]]
     begin, end = window.clip_times()
     return intervals.union(begin[work & ~window.rows["instant"]], end[work & ~window.rows["instant"]]).length_ns
 
@@ -95,9 +95,9 @@ def histogram(timeline: Timeline, area: Area) -> Work:
         rows = window.counted_rows
         sums.add([], rows["dur_ns"], rows["end"] - rows["begin"])
         yield window.done
-    made = sums.groups()
+    stats = sums.groups()
     return {"start_ns": area.start_ns, "end_ns": area.end_ns, "histogram": sums.histogram(), "count": 0,
-            **(_numbers(made, 0) if made.count.size else {}), "quantiles": _quantiles(made)}
+            **(_numbers(stats, 0) if stats.count.size else {}), "quantiles": _quantiles(stats)}
 
 
 def slices(timeline: Timeline, area: Area, limit: int, offset: int) -> Work:
@@ -115,7 +115,7 @@ def slices(timeline: Timeline, area: Area, limit: int, offset: int) -> Work:
 def columns(timeline: Timeline) -> list[dict[str, Any]]:
     """Return the columns that slices of this trace can be grouped by."""
     named = argument_names(timeline.profile_id, timeline.etag)
-    return [{"key": each.key, "title": each.title, "kind": each.kind} for each in COLUMNS.values()] + [
+    return [{"key": key_column.key, "title": key_column.title, "kind": key_column.kind} for key_column in COLUMNS.values()] + [
         {"key": ARGUMENT + name, "title": name, "kind": "text"} for name in named]
 
 

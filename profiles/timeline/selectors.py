@@ -44,7 +44,7 @@ def _aside(track: Mapping[str, Any], format_: str) -> str | None:
 
 MAX_HITS = 1000
 NAMES_AT_ONCE = 20_000              # of an answer; further ones are asked for by id
-_NAMES = [each.name.lower() for each in Category]
+_NAMES = [category.name.lower() for category in Category]
 
 
 class NotReady(Exception):
@@ -195,10 +195,10 @@ def names(timeline: Timeline, ids: list[int] | None, labels: Mapping[str, str]) 
     `labels`, by full name, are those of the profile's kernels; of them come those of these names, by id.
     """
     wanted = range(min(NAMES_AT_ONCE, len(timeline.names))) if ids is None else [each for each in ids if each < len(timeline.names)]
-    found = {str(number): label for number in wanted if (label := labels.get(timeline.names[number]))}
+    labels_by_id = {str(number): label for number in wanted if (label := labels.get(timeline.names[number]))}
     if ids is not None:
-        return {"names": {str(number): timeline.names[number] for number in wanted}, "labels": found}
-    return {"names": timeline.names[:NAMES_AT_ONCE], "labels": found, "total": len(timeline.names)}
+        return {"names": {str(number): timeline.names[number] for number in wanted}, "labels": labels_by_id}
+    return {"names": timeline.names[:NAMES_AT_ONCE], "labels": labels_by_id, "total": len(timeline.names)}
 
 
 def kernel_labels(profile: Profile) -> dict[str, str]:
@@ -237,27 +237,27 @@ def search(timeline: Timeline, query: dict[str, Any]) -> dict[str, Any]:
     How many so far, and one page of them. `query`: q, mode, track, start, end, limit, offset, around. Raises ValueError where q is
     no valid question.
     """
-    wanted = _scan(timeline, query)
-    answer: dict[str, Any] = {**_count_json(wanted), "names": wanted.terms.names,
-                              "slices": describe_slices(timeline, wanted.page(query["offset"], query["limit"]))}
+    matches = _scan(timeline, query)
+    answer: dict[str, Any] = {**_count_json(matches), "names": matches.terms.names,
+                              "slices": describe_slices(timeline, matches.page(query["offset"], query["limit"]))}
     if query["around"] is not None:
-        answer["before"] = wanted.before(query["around"])
+        answer["before"] = matches.before(query["around"])
     return answer
 
 
 def hits(timeline: Timeline, query: dict[str, Any], bins: int) -> dict[str, Any]:
     """Return how many hits begin in each part of the trace. Raises ValueError."""
-    wanted = _scan(timeline, query)
-    return {**_count_json(wanted), "bins": wanted.strip(bins)}
+    matches = _scan(timeline, query)
+    return {**_count_json(matches), "bins": matches.strip(bins)}
 
 
 def _scan(timeline: Timeline, query: dict[str, Any]) -> Scan:
     window = None
     if query["start"] is not None or query["end"] is not None:
         window = (query["start"] or 0, query["end"] if query["end"] is not None else int(timeline.document["end_ns"]) + 1)
-    wanted = scan(timeline, query["q"], query["mode"], _track_mask(timeline, query["track"]), window)
-    wanted.work()
-    return wanted
+    matches = scan(timeline, query["q"], query["mode"], _track_mask(timeline, query["track"]), window)
+    matches.work()
+    return matches
 
 
 def _count_json(wanted: Scan) -> dict[str, Any]:

@@ -46,9 +46,9 @@ def slice_detail(profile: Profile, timeline: Timeline, row: int, view: tuple[int
     track = timeline.tracks[base["track"]]
     occupancy = float(arguments["occupancy_pct"])
     links = _links(timeline, base, known_or_none(arguments["correlation"]), known_or_none(arguments["external_id"]), view)
-    kernel = base["category"] in (each.name.lower() for each in KERNELS)
-    known = KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", "short_name") if kernel else None
-    kernel_id, label = (known.first() if known else None) or (None, short_name(base["name"]) if kernel else base["name"])
+    kernel = base["category"] in (category.name.lower() for category in KERNELS)
+    stats = KernelStat.objects.filter(profile=profile, name=base["name"]).values_list("pk", "short_name") if kernel else None
+    kernel_id, label = (stats.first() if stats else None) or (None, short_name(base["name"]) if kernel else base["name"])
     return {
         **base, "track_name": track["name"], "group": track["group"], "short_name": label,
         "name_key": f"name:{int(names['name_id'][0])}",
@@ -85,10 +85,10 @@ def _stack(timeline: Timeline, base: dict[str, Any], links: list[dict[str, Any]]
     end = inner["start_ns"] + inner["dur_ns"]
     around = np.flatnonzero((rows["depth"] < inner["depth"]) & (rows["start_ns"] + rows["dur_ns"] >= end) & ~rows["instant"])
     ids = rows["slice"][around[stable_order(-rows["depth"][around].astype(np.int64))]][:STACK]
-    told = ([call] if call else []) + describe_slices(timeline, ids)
-    numbers = timeline.arguments.take(np.array([each["id"] for each in told], np.intp), ("detail_id",))["detail_id"]
-    return [{**each, "detail": detail(timeline, known_or_none(number))} for each,
-            number in zip(told, numbers.tolist(), strict=True)]
+    slices = ([call] if call else []) + describe_slices(timeline, ids)
+    numbers = timeline.arguments.take(np.array([entry["id"] for entry in slices], np.intp), ("detail_id",))["detail_id"]
+    return [{**entry, "detail": detail(timeline, known_or_none(number))} for entry,
+            number in zip(slices, numbers.tolist(), strict=True)]
 
 
 def known_or_none(value: Any) -> int | None:
@@ -125,19 +125,19 @@ def detail(timeline: Timeline, number: int | None) -> dict[str, Any]:
 def _links(timeline: Timeline, base: dict[str, Any], correlation: int | None, external: int | None,
            view: tuple[int, int] | None) -> dict[str, Any]:
     """Related slices by role, arrows between them, and how long the GPU work waited since its launch call began."""
-    one = Slice(base["id"], base["track"], base["start_ns"], base["dur_ns"], Category[base["category"].upper()], correlation,
-                external)
+    subject = Slice(base["id"], base["track"], base["start_ns"], base["dur_ns"], Category[base["category"].upper()], correlation,
+                    external)
     middle = (view[0] + view[1]) // 2 if view else base["start_ns"]
-    links = relations_of(timeline, one, middle)
+    links = relations_of(timeline, subject, middle)
     rows = np.unique(np.array([row for rows in links.roles.values() for row in rows] + [
         row for _, *ends in links.arrows for row in ends], np.int64))
-    told = dict(zip(rows.tolist(), describe_slices(timeline, rows), strict=True))
+    slices_by_row = dict(zip(rows.tolist(), describe_slices(timeline, rows), strict=True))
     calls = links.roles.get("launched by", [])
     return {
-        "links": [{"role": role, **told[row]} for role, rows_of in links.roles.items() for row in rows_of],
+        "links": [{"role": role, **slices_by_row[row]} for role, rows_of in links.roles.items() for row in rows_of],
         "link_counts": links.counts,
-        "arrows": [{"kind": kind, "from": told[begin], "to": told[end]} for kind, begin, end in links.arrows],
-        "launch_delay_ns": max(base["start_ns"] - told[calls[0]]["start_ns"], 0) if calls else None,
+        "arrows": [{"kind": kind, "from": slices_by_row[begin], "to": slices_by_row[end]} for kind, begin, end in links.arrows],
+        "launch_delay_ns": max(base["start_ns"] - slices_by_row[calls[0]]["start_ns"], 0) if calls else None,
     }
 
 
@@ -153,22 +153,22 @@ def slice_kernel(profile: Profile, timeline: Timeline, row: int) -> Work:
 
     `row` is a kernel's slice.
     """
-    told = slice_detail(profile, timeline, row)
-    before = yield from _launches_before(timeline, row, told)
-    around = [(each["name"], each["detail"]) for each in told["stack"] if each["category"] == Category.CPU_OP.name.lower()]
+    facts = slice_detail(profile, timeline, row)
+    before = yield from _launches_before(timeline, row, facts)
+    around = [(entry["name"], entry["detail"]) for entry in facts["stack"] if entry["category"] == Category.CPU_OP.name.lower()]
     return {
-        "slice": row, "name": told["name"], "name_key": told["name_key"], "kernel_id": told["kernel_id"],
-        "index": before["same"], "matching": before["matching"], "bare_name": bare_name(told["name"]),
-        "counters": _counters(profile, told["name"], told["short_name"]),
-        "capture": _capture(profile, told["name"], before["matching"]),
-        "tune": _tune(told["name"], around),
+        "slice": row, "name": facts["name"], "name_key": facts["name_key"], "kernel_id": facts["kernel_id"],
+        "index": before["same"], "matching": before["matching"], "bare_name": bare_name(facts["name"]),
+        "counters": _counters(profile, facts["name"], facts["short_name"]),
+        "capture": _capture(profile, facts["name"], before["matching"]),
+        "tune": _tune(facts["name"], around),
     }
 
 
 def _launches_before(timeline: Timeline, row: int, told: dict[str, Any]) -> Generator[float, None, dict[str, int]]:
     """Launches that began before this one: of the same name, and of all names that ncu's expression finds."""
-    wanted = bare_name(told["name"])
-    matching = np.array([wanted in bare_name(name) for name in timeline.names], np.bool_)      # as ncu searches it
+    needle = bare_name(told["name"])
+    matching = np.array([needle in bare_name(name) for name in timeline.names], np.bool_)      # as ncu searches it
     same = np.zeros(matching.size, np.bool_)
     same[int(told["name_key"].rpartition(":")[2])] = True
     counts = {"same": 0, "matching": 0}
@@ -190,13 +190,13 @@ def _counters(profile: Profile, name: str, short: str) -> list[dict[str, Any]]:
     exact = list(ready.filter(short_name=short).order_by("-profile__created")[:50])
     if not exact:
         alike = family(name)
-        exact = [each for each in ready.order_by("-profile__created")[:_CANDIDATES] if family(each.name) == alike]
+        exact = [stat for stat in ready.order_by("-profile__created")[:_CANDIDATES] if family(stat.name) == alike]
     ranked = sorted(exact, key=lambda each: not (profile.build and each.profile.build == profile.build))
-    return [_numbers(profile, each) for each in ranked[:ELSEWHERE]]
+    return [_numbers(profile, stat) for stat in ranked[:ELSEWHERE]]
 
 
 def _numbers(profile: Profile, kernel: KernelStat) -> dict[str, Any]:
-    whole = counters.combine_launches([counters.from_json(each.facts) for each in kernel.counter_launches.filter(incomplete="")])
+    whole = counters.combine_launches([counters.from_json(row.facts) for row in kernel.counter_launches.filter(incomplete="")])
     numbers: dict[str, Any] = {} if whole is None else {
         "Compute (SM) %": whole.sol.sm_pct, "Memory %": whole.sol.memory_pct, "DRAM %": whole.sol.dram_pct,
         "Occupancy achieved %": whole.occupancy.achieved_pct, "Occupancy theoretical %": whole.occupancy.theoretical_pct,
@@ -216,11 +216,11 @@ def _capture(profile: Profile, name: str, skip: int) -> str:
 
 
 def _tune(name: str, around: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-    made = tunable(name, around)
-    query: dict[str, str | int] = {"operator": made.operator, **made.shape, "dtype": made.dtype}
+    target = tunable(name, around)
+    query: dict[str, str | int] = {"operator": target.operator, **target.shape, "dtype": target.dtype}
     if not is_problem(query):
-        return {"operator": "", "url": None, "why": made.why}
-    return {"operator": made.operator, "shape": made.shape, "dtype": made.dtype, "source": made.source, "why": made.why,
+        return {"operator": "", "url": None, "why": target.why}
+    return {"operator": target.operator, "shape": target.shape, "dtype": target.dtype, "source": target.source, "why": target.why,
             "url": f"{reverse('tune-new')}?{urlencode(query)}"}
 
 
@@ -240,13 +240,13 @@ def critical_path(profile: Profile, key: str, start_ns: int, end_ns: int) -> dic
                           f"topic page "
                           "lists what it consists of.")
     frame = frame_read(profile)
-    by_key = {each.key: each for each in paths(frame)}
+    by_key = {path.key: path for path in paths(frame)}
     if not by_key:
         raise LookupError("This trace does not say which call launched which GPU work: it has no critical path.")
     if key not in by_key:
         raise LookupError(f"There is no path {key}; there are {', '.join(list(by_key)[:20])}.")
     chosen = by_key[key]
-    return {"paths": [_path_json(each) for each in by_key.values()], "path": _path_json(chosen),
+    return {"paths": [_path_json(path) for path in by_key.values()], "path": _path_json(chosen),
             **path_segments(frame, chosen.path, start_ns, min(end_ns, chosen.path.end_ns + 1))}
 
 

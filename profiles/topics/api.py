@@ -24,7 +24,7 @@ from profiles.topics.table import TOPICS, Topic, topic_of
 def _topic(pk: int, name: str) -> tuple[Profile, Topic]:
     topic = topic_of(name)
     if topic is None:
-        raise NotFound(f"no analysis is called {name}; there are {', '.join(each.name for each in TOPICS)}")
+        raise NotFound(f"no analysis is called {name}; there are {', '.join(entry.name for entry in TOPICS)}")
     return get_object_or_404(Profile, pk=pk, status=Profile.Status.READY, kind=Profile.Kind.TRACE), topic
 
 
@@ -46,13 +46,13 @@ class TopicApi(APIView):
             raise NotFound("this profile has no stored trace") from None
         if document is None:
             return Response({"topic": topic.name, "state": "a worker makes it"}, status=202)
-        asked = request.query_params.get("table", "")
-        if not kind and not asked:
+        number = request.query_params.get("table", "")
+        if not kind and not number:
             return Response(document)
-        if not asked.isdecimal() or len(asked) > 9 or int(asked) >= len(document["tables"]):
+        if not number.isdecimal() or len(number) > 9 or int(number) >= len(document["tables"]):
             raise NotFound(f"table must be one of 0 to {len(document['tables']) - 1}")
-        table = document["tables"][int(asked)]
+        table = document["tables"][int(number)]
         if not kind:
             return Response(table)
         columns = [(column["name"], "text" if column["text"] else "number") for column in table["columns"]]
-        return table_response(table_of_cells(columns, table["rows"]), f"{profile.name}-{topic.name}-{asked}", kind)
+        return table_response(table_of_cells(columns, table["rows"]), f"{profile.name}-{topic.name}-{number}", kind)

@@ -42,7 +42,7 @@ def causes_context(profile: Profile, document: dict[str, Any], params: Mapping[s
     """Return one bar per GPU."""
     if not document["applies"]:
         return {}
-    parts, labels = cause_parts(document["numbers"]), {each["gpu"]: each["label"] for each in document["numbers"]["gpus"]}
+    parts, labels = cause_parts(document["numbers"]), {row["gpu"]: row["label"] for row in document["numbers"]["gpus"]}
     return {"bars": [{"label": labels[gpu], "parts": mine} for gpu, mine in parts.items()]}
 
 
@@ -75,9 +75,9 @@ def memory_context(profile: Profile, document: dict[str, Any], params: Mapping[s
     if not document["applies"]:
         return {}
     devices = document["numbers"]["devices"]
-    figures = [{"id": f"memory-{number}-json", "label": device["label"], "item": made, "peak_bytes": device["peak_bytes"],
+    figures = [{"id": f"memory-{number}-json", "label": device["label"], "item": figure, "peak_bytes": device["peak_bytes"],
                 "peak_ns": device["peak_ns"], "around": _peak_window(device)}
-               for number, device in enumerate(devices) if (made := cached_figure(
+               for number, device in enumerate(devices) if (figure := cached_figure(
                    ("memory", profile.pk, document["version"], document["written"], number),
                    partial(timeline_figure, device))) is not None]
     return {"figures": figures, "peaks": peak_bars(devices)}
@@ -125,7 +125,7 @@ def operators_context(profile: Profile, document: dict[str, Any], params: Mappin
         "functions": functions(nodes), "least_pct": 100 * DRAWN_SHARE, "of": params.get("of", "")[:400],
         "sandwich": sandwich(nodes, params.get("of", "")) if params.get("of") else None,
         "rows": 1 + max((box.row for box in boxes), default=0),
-        "missed": next((at for at, table in enumerate(document["tables"]) if table["title"].startswith("Could tensor")), None)}
+        "missed": next((key for key, table in enumerate(document["tables"]) if table["title"].startswith("Could tensor")), None)}
 
 
 def sequences_context(profile: Profile, document: dict[str, Any], params: Mapping[str, str]) -> dict[str, Any]:
@@ -134,9 +134,9 @@ def sequences_context(profile: Profile, document: dict[str, Any], params: Mappin
     Locale-free texts for style attributes.
     """
     drawn = document["numbers"].get("drawn", [])
-    largest = max((each["saved_ns"] + each["gaps_ns"] for each in drawn), default=0) or 1
-    return {"drawn": [{**each, "both_ns": each["saved_ns"] + each["gaps_ns"], "width": f"{100 * each['saved_ns'] / largest:.3f}",
-                       "gaps_width": f"{100 * each['gaps_ns'] / largest:.3f}"} for each in drawn]}
+    largest = max((row["saved_ns"] + row["gaps_ns"] for row in drawn), default=0) or 1
+    return {"drawn": [{**row, "both_ns": row["saved_ns"] + row["gaps_ns"], "width": f"{100 * row['saved_ns'] / largest:.3f}",
+                       "gaps_width": f"{100 * row['gaps_ns'] / largest:.3f}"} for row in drawn]}
 
 
 Context = Callable[[Profile, dict[str, Any], Mapping[str, str]], dict[str, Any]]
@@ -169,7 +169,7 @@ def topic_page(request: HttpRequest, pk: int, name: str) -> HttpResponse:
     profile = get_object_or_404(Profile, pk=pk, status=Profile.Status.READY, kind=Profile.Kind.TRACE)
     topic = topic_of(name)
     if topic is None:
-        raise Http404(f"no analysis is called {name}; there are {', '.join(each.name for each in TOPICS)}")
+        raise Http404(f"no analysis is called {name}; there are {', '.join(entry.name for entry in TOPICS)}")
     try:
         document = services.document_of(profile, topic)
     except FileNotFoundError:

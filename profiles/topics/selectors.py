@@ -68,9 +68,9 @@ def lines_without_doubt(lines: list[TopicLine], profile: Profile) -> list[TopicL
     out = []
     for line in lines:
         text = "".join(f"`{piece}`" if code else piece for piece, code in line.answer)
-        said = bool(doubt) and text.startswith(doubt)
+        is_repeated = bool(doubt) and text.startswith(doubt)
         rest = "In doubt, as said above." if line.applies else text[len(doubt):].strip()
-        out.append(replace(line, answer=code_pieces(rest)) if said else line)
+        out.append(replace(line, answer=code_pieces(rest)) if is_repeated else line)
     return out
 
 
@@ -83,8 +83,8 @@ def topics_of(profile: Profile) -> list[Topic]:
 def topic_findings(profile: Profile, topic: Topic, document: dict[str, Any]) -> list[Finding]:
     """Return a topic's findings: those that are kept as rows, then those that the account says, as details of this page."""
     rows = [row for row in finding_rows(profile) if row.source == topic.name]
-    return rows + [Finding(profile=profile, source=topic.name, **{name: found[name] for name in FINDING})
-                   for found in document.get("findings", ()) if found["rule"] in COVERED]
+    return rows + [Finding(profile=profile, source=topic.name, **{name: finding[name] for name in FINDING})
+                   for finding in document.get("findings", ()) if finding["rule"] in COVERED]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def shown_tables(profile: Profile, document: dict[str, Any], more: bool = False)
 
 def _kernels(profile: Profile, document: dict[str, Any], most: int) -> dict[str, tuple[int, str]]:
     """Ids and labels of the kernels that columns of unit "kernel" name."""
-    names = {row[at] for table in document["tables"] for at, column in enumerate(table["columns"]) if column["unit"] == "kernel"
-             for row in table["rows"][:most] if row[at] is not None}
+    names = {row[key] for table in document["tables"] for key, column in enumerate(table["columns"]) if column["unit"] == "kernel"
+             for row in table["rows"][:most] if row[key] is not None}
     rows = profile.kernels.filter(name__in=names).values_list("name", "pk", "short_name") if names else []
     return {name: (pk, label) for name, pk, label in rows}

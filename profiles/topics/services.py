@@ -56,10 +56,10 @@ def _bound(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
 
 def bounds_write(profile: Profile, work: Sequence[Mapping[str, Any]]) -> None:
     """Keep what bounds the kernels of a trace in their rows: pages, API and files read it there, as they do of counters."""
-    made = kernel_bounds(work)
+    bounds = kernel_bounds(work)
     changed = []
     for stat in KernelStat.objects.filter(profile=profile).only("pk", "name", "bound", "bound_reason").iterator():
-        bound, reason = made.get(stat.name, ("", ""))
+        bound, reason = bounds.get(stat.name, ("", ""))
         if (stat.bound, stat.bound_reason) != (bound, reason):
             stat.bound, stat.bound_reason = bound, text(reason)
             changed.append(stat)
@@ -102,9 +102,9 @@ def _may_fit_now(document: dict[str, Any]) -> bool:
 
 def _is_current(profile: Profile, topic: Topic, document: dict[str, Any]) -> bool:
     """Return whether a document holds: made of what the topic is given today, not refused for memory that is there now."""
-    given = fingerprint(topic.given(profile)) if topic.given else ""
+    digest = fingerprint(topic.given(profile)) if topic.given else ""
     refused = "refused_mb" in document          # whatever it is given, it does not fit
-    return not _may_fit_now(document) and (refused or document.get("given", "") == given)
+    return not _may_fit_now(document) and (refused or document.get("given", "") == digest)
 
 
 def topic_refuse(profile_id: int, name: str, answer: str) -> None:
@@ -119,13 +119,13 @@ def topic_refuse(profile_id: int, name: str, answer: str) -> None:
 def topic_make(profile: Profile, topic: Topic, frame: Frame | None = None) -> dict[str, Any]:
     """Compute and keep one topic: its document, and its findings as rows in one transaction."""
     began_s = time.monotonic()
-    given = topic.given(profile) if topic.given else None
+    inputs = topic.given(profile) if topic.given else None
     frame = frame or frame_read(profile)
-    result = topic.compute(frame) if given is None else topic.compute(frame, given)
+    result = topic.compute(frame) if inputs is None else topic.compute(frame, inputs)
     result = withhold_result(topic.name, result, profile.integrity.get("plausibility") or [])
     document = _document(profile, topic, result, time.monotonic() - began_s)
-    if given is not None:
-        document["given"] = fingerprint(given)
+    if inputs is not None:
+        document["given"] = fingerprint(inputs)
     try:
         _keep(profile, topic, result, document)
     except (OSError, DatabaseError) as error:       # a full disk: the page shows it all the same, the next one makes it again
@@ -175,8 +175,8 @@ def _keep(profile: Profile, topic: Topic, result: Result, document: dict[str, An
 def _grade(profile: Profile, needed_pct: float | None) -> None:
     """Keep with the locked row what of the time the work needed at least, for lists; nothing where that is not known."""
     summary = Profile.objects.values_list("summary", flat=True).get(pk=profile.pk)
-    kept = {name: value for name, value in summary.items() if name != "needed_pct"}
-    profile.summary = kept if needed_pct is None else {**kept, "needed_pct": needed_pct}
+    rest = {name: value for name, value in summary.items() if name != "needed_pct"}
+    profile.summary = rest if needed_pct is None else {**rest, "needed_pct": needed_pct}
     Profile.objects.filter(pk=profile.pk).update(summary=profile.summary)
 
 

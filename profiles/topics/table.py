@@ -51,14 +51,14 @@ def layer_given(profile: Profile) -> dict[str, Any]:
 
 def _measured(profile: Profile) -> dict[str, Any]:
     here = gpus.key(profile.gpu)
-    return {one.gpu: {"label": f"{one.label}, at the data sheet's clock", "url": one.url, "rates": _rates(one)}
-            for one in measured_gpus() if gpus.key(one.gpu) in here}
+    return {entry.gpu: {"label": f"{entry.label}, at the data sheet's clock", "url": entry.url, "rates": _rates(entry)}
+            for entry in measured_gpus() if gpus.key(entry.gpu) in here}
 
 
 def _rates(measured: MeasuredCeilings) -> dict[str, float]:
     model = gpus.lookup(measured.gpu)
-    return {key: each.at(model.peak_clock_hz(key)) if model and key in model.peaks else each.rate
-            for key, each in measured.ceilings.items()}
+    return {key: ceiling.at(model.peak_clock_hz(key)) if model and key in model.peaks else ceiling.rate
+            for key, ceiling in measured.ceilings.items()}
 
 
 def fingerprint(given: dict[str, Any]) -> str:

@@ -24,24 +24,24 @@ def uploads_store(profile: Profile, files: Sequence[File[bytes]]) -> list[dict[s
 
     To be called in a transaction. Raises TraceError for a file beyond the bound on uploads, with nothing stored.
     """
-    digests = [bytes_digest(each) for each in files]
+    digests = [bytes_digest(file) for file in files]
     rows: dict[str, StoredUpload] = {}
     saved: list[str] = []
     try:
-        for sha256, at in sorted({sha256: at for at, (sha256, _) in enumerate(digests)}.items()):      # one order: no deadlock
-            row = rows[sha256] = _hold(*digests[at])
+        for sha256, pos in sorted({sha256: pos for pos, (sha256, _) in enumerate(digests)}.items()):      # one order: no deadlock
+            row = rows[sha256] = _hold(*digests[pos])
             if not row.key or not default_storage.exists(row.key):
-                key = row.key or f"{StoredUpload.FOLDER}/{uuid.uuid4().hex}/{safe_name(files[at])}"
+                key = row.key or f"{StoredUpload.FOLDER}/{uuid.uuid4().hex}/{safe_name(files[pos])}"
                 saved.append(key)               # before: a disk that fills up leaves a part of it
-                row.key = default_storage.save(key, files[at])
+                row.key = default_storage.save(key, files[pos])
                 row.save(update_fields=["key"])
         profile.stored_uploads.set(rows.values())
     except BaseException:
         for key in saved:
             _object_delete(key)
         raise
-    return [{"key": rows[sha256].key, "name": text(plain_name(each), 300), "bytes": size, "sha256": sha256}
-            for each, (sha256, size) in zip(files, digests, strict=True)]
+    return [{"key": rows[sha256].key, "name": text(plain_name(file), 300), "bytes": size, "sha256": sha256}
+            for file, (sha256, size) in zip(files, digests, strict=True)]
 
 
 def _hold(sha256: str, size: int) -> StoredUpload:
@@ -56,7 +56,7 @@ def _hold(sha256: str, size: int) -> StoredUpload:
 def uploads_discard(profile: Profile) -> None:
     """Remove the objects of a profile whose row was rolled back. Those that a row names stay."""
     objects_delete(profile.pk)
-    keys = {each["key"] for each in profile.metadata.get("files", [])} | {profile.upload_key}
+    keys = {entry["key"] for entry in profile.metadata.get("files", [])} | {profile.upload_key}
     for key in keys - set(StoredUpload.objects.filter(key__in=keys).values_list("key", flat=True)):
         if key.startswith(f"{StoredUpload.FOLDER}/"):
             _object_delete(key)

@@ -71,14 +71,14 @@ def read_and_store(profile: Profile, progress: Progress) -> IngestResult:
 
 
 def _keys(profile: Profile) -> list[str]:
-    return [each["key"] for each in profile.metadata.get("files", [])] or [profile.upload_key]
+    return [entry["key"] for entry in profile.metadata.get("files", [])] or [profile.upload_key]
 
 
 def _read_all(profile: Profile, progress: Progress) -> tuple[Trace | Report | Summary, int]:
     """What the upload holds, and of how many ranks: several files, or a zip archive of files that are named like ranks."""
     paths = [store.local_path(key) for key in _keys(profile)]
     if len(paths) > 1:
-        names = [each["name"] for each in profile.metadata["files"]]
+        names = [entry["name"] for entry in profile.metadata["files"]]
         parts: list[tuple[str, Path, int | None]] = [(name, path, None) for name, path in zip(names, paths, strict=True)]
         return _with_ranks(_read_group(parts, progress, bool(profile.metadata.get(RANKS_BY_FILE))))
     try:
@@ -129,7 +129,7 @@ def _read_group(parts: Sequence[tuple[str, Path, int | None]], progress: Progres
     if by_file:
         _number_by_file(traces)
     trace = merge(traces) if len(traces) > 1 else traces[0][1]
-    if len(traces) > 1 and (job := stated_name([each for _, each in traces])):
+    if len(traces) > 1 and (job := stated_name([piece for _, piece in traces])):
         trace.metadata["job"] = job
     if logs:
         log = nccl_log.join(logs)
@@ -248,8 +248,8 @@ def _fields(content: Trace | Report | Summary, kind: str, kernels: Sequence[Kern
 def _labelled(found: Sequence[Finding], kernels: Sequence[KernelRow]) -> list[Finding]:
     """Findings whose titles begin with the label that their kernel has in this profile."""
     labels = {kernel.name: kernel.short_name for kernel in kernels}
-    return [replace(each, title=labels.get(each.kernel, own) + each.title.removeprefix(own))
-            if each.kernel and each.title.startswith(own := short_name(each.kernel)) else each for each in found]
+    return [replace(finding, title=labels.get(finding.kernel, own) + finding.title.removeprefix(own))
+            if finding.kernel and finding.title.startswith(own := short_name(finding.kernel)) else finding for finding in found]
 
 
 def _gpu_names(names: Sequence[str]) -> str:

@@ -33,24 +33,24 @@ def profile_apart(profile: Profile) -> list[Profile]:
 
     They are read from the store: nobody sends them again. Raises TraceError where the row was not refused for that.
     """
-    made: list[Profile] = []
+    profiles: list[Profile] = []
     try:
         with transaction.atomic():
             row = Profile.objects.select_for_update().get(pk=profile.pk)
             stored = row.metadata.get("files") or []
             if row.status != Profile.Status.FAILED or (row.error or {}).get("kind") != DifferentJobs.KIND or len(stored) < 2:
                 raise TraceError(row.name, "these files were not refused as ranks of different jobs", "open the profile as it is")
-            for each in stored:
-                with default_storage.open(each["key"], "rb") as file:
-                    made.append(profile_create(
-                        owner=row.owner, file=File(file, name=each["name"]), build=row.build, model=row.model, tags=row.tags,
+            for entry in stored:
+                with default_storage.open(entry["key"], "rb") as file:
+                    profiles.append(profile_create(
+                        owner=row.owner, file=File(file, name=entry["name"]), build=row.build, model=row.model, tags=row.tags,
                         notes=row.notes, recorded=row.recorded))
             profile_delete(row)
     except BaseException:                   # the rows go with the transaction, their objects with this
-        for each_made in made:
+        for each_made in profiles:
             uploads_discard(each_made)
         raise
-    return made
+    return profiles
 
 
 def profile_number_by_file(profile: Profile) -> Profile:

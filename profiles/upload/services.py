@@ -94,7 +94,7 @@ def profile_create(*, owner: Any, file: File[bytes], name: str = "", build: str 
 
 def _job_name(files: Sequence[File[bytes]]) -> str:
     """Return what the ranks of a job are called together; "" of a single file."""
-    return text(job_name([plain_name(each) for each in files]), 300) if len(files) > 1 else ""
+    return text(job_name([plain_name(file) for file in files]), 300) if len(files) > 1 else ""
 
 
 @contextmanager
@@ -112,10 +112,10 @@ def _uploads_store(profile: Profile, files: Sequence[File[bytes]]) -> None:
     """Bytes into the store, what is known of them onto the row; the digest of several files is that of their digests."""
     stored = uploads_store(profile, files)
     profile.upload_key, profile.sha256 = stored[0]["key"], stored[0]["sha256"]
-    profile.upload_bytes = sum(each["bytes"] for each in stored)
+    profile.upload_bytes = sum(entry["bytes"] for entry in stored)
     if len(files) > 1:
         profile.metadata = {"files": stored}
-        profile.sha256 = hashlib.sha256("".join(each["sha256"] for each in stored).encode()).hexdigest()
+        profile.sha256 = hashlib.sha256("".join(entry["sha256"] for entry in stored).encode()).hexdigest()
 
 
 def tags_parse(typed: str) -> list[str]:
@@ -220,8 +220,8 @@ def _keep(profile_id: int, worker: str, result: ingest_run.IngestResult, opened_
 
 def row_metadata(before: dict[str, Any], result: ingest_run.IngestResult) -> dict[str, Any]:
     """Return what the file states; the list of uploaded files of a group, and what their sender said of them, stay."""
-    kept = {name: before[name] for name in ("files", ingest_run.WRITTEN) if name in before}
-    return {**json_safe(result.metadata), **kept}
+    entries = {name: before[name] for name in ("files", ingest_run.WRITTEN) if name in before}
+    return {**json_safe(result.metadata), **entries}
 
 
 def profile_fail(profile_id: int, worker: str, *, what: str, hint: str) -> None:

@@ -56,7 +56,7 @@ def profile_reread(profile: Profile) -> str:
 
     Until then its page says that it waits. Its id, notes, threads and place stay; kernels, findings and tables are made anew.
     """
-    keys = [each["key"] for each in profile.metadata.get("files", [])] or [profile.upload_key]
+    keys = [entry["key"] for entry in profile.metadata.get("files", [])] or [profile.upload_key]
     try:
         for key in keys:
             store.local_path(key)

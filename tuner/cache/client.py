@@ -101,8 +101,8 @@ class Served:
         self.entry, self.config, self.launches, self.asked = entry, config, 0, 0
 
     def __repr__(self) -> str:
-        asked = _shape_text(self.shape) if self.shape else self.bucket
-        return f"<{self.operator} {self.dtype} {asked}: {self.rule}{', recorded' * self.recorded}, {self.config}>"
+        shape = _shape_text(self.shape) if self.shape else self.bucket
+        return f"<{self.operator} {self.dtype} {shape}: {self.rule}{', recorded' * self.recorded}, {self.config}>"
 
 
 class Snapshot:
@@ -123,8 +123,8 @@ class Snapshot:
         self._home: dict[tuple[str, str, str], list[Listed]] = {}
         self._away: dict[tuple[str, str], list[tuple[Listed, dict[str, int]]]] = {}
         # operator, dtype, bucket → why what was measured there does not serve
-        self.held = {(one["operator"], one["dtype"], one["bucket"]): f"entry {one['id']}: {one['why']}"
-                     for one in document.get("held", ())}
+        self.held = {(row["operator"], row["dtype"], row["bucket"]): f"entry {row['id']}: {row['why']}"
+                     for row in document.get("held", ())}
         for number, entry in enumerate(document["entries"]):
             operator, dtype, listed = entry["operator"], entry["dtype"], (number, entry)
             if entry["home"]:
@@ -134,37 +134,37 @@ class Snapshot:
 
     def revoke(self, ids: Collection[int]) -> list[int]:
         """Take entries out, so that what is next serves; return those that were there."""
-        there = {entry["id"] for each in self._home.values() for _, entry in each}
-        there |= {entry["id"] for each in self._away.values() for (_, entry), _ in each}
+        there = {entry["id"] for group in self._home.values() for _, entry in group}
+        there |= {entry["id"] for group in self._away.values() for (_, entry), _ in group}
         gone = there.intersection(ids)
         if gone:
-            self.held.update({key: f"entry {one['id']} was quarantined since" for key, each in self._home.items()
-                              for _, one in each if one["id"] in gone})
-            self._home = {key: [one for one in each if one[1]["id"] not in gone] for key, each in self._home.items()}
-            self._away = {key: [one for one in each if one[0][1]["id"] not in gone] for key, each in self._away.items()}
+            self.held.update({key: f"entry {row['id']} was quarantined since" for key, group in self._home.items()
+                              for _, row in group if row["id"] in gone})
+            self._home = {key: [pair for pair in group if pair[1]["id"] not in gone] for key, group in self._home.items()}
+            self._away = {key: [pair for pair in group if pair[0][1]["id"] not in gone] for key, group in self._away.items()}
         return sorted(gone)
 
     def bucket(self, operator: str, shape: Mapping[str, int]) -> str:
         """Return the bucket of a shape."""
-        known = self.operators.get(operator)
-        return bucket(shape, known["exact"], known["policy"]) if known else _shape_text(shape)
+        facts = self.operators.get(operator)
+        return bucket(shape, facts["exact"], facts["policy"]) if facts else _shape_text(shape)
 
     def find(self, operator: str, dtype: str, shape: Mapping[str, int], recorded: bool = False) -> Served | None:
         """Return what serves the shape: first by place, then distance, then list order; else None. `recorded`: recordings too."""
         if operator not in self.operators:
             return None
         exact, policy = self.operators[operator]["exact"], self.operators[operator]["policy"]
-        wanted, best = bucket(shape, exact, policy), _NO_CANDIDATE
-        home = [one for one in self._home.get((operator, dtype, wanted), ()) if recorded or not one[1].get("recorded")]
+        own_bucket, best = bucket(shape, exact, policy), _NO_CANDIDATE
+        home = [pair for pair in self._home.get((operator, dtype, own_bucket), ()) if recorded or not pair[1].get("recorded")]
         for number, entry in home:
             place, rule = entry["same"] if entry.get("same") and entry["shape"] == shape else entry["home"]
             best = min(best, (place, 0.0, number, rule, entry), key=_rank)
-        away = [one for one in self._away.get((operator, dtype), ()) if recorded or not one[0][1].get("recorded")]
+        away = [pair for pair in self._away.get((operator, dtype), ()) if recorded or not pair[0][1].get("recorded")]
         if away and best[0] > min(entry["away"][0] for (_, entry), _ in away):
-            dims = parse(wanted)
+            dims = parse(own_bucket)
             for (number, entry), there in away:
                 place, rule, reach = entry["away"]
-                apart = distance(there, dims, exact, policy) if entry["bucket"] != wanted else None
+                apart = distance(there, dims, exact, policy) if entry["bucket"] != own_bucket else None
                 if apart is not None and apart <= reach:
                     best = min(best, (place, apart, number, rule, entry), key=_rank)
         _, _, _, rule, entry = best
@@ -176,7 +176,7 @@ class Snapshot:
         why = "recorded, not measured here: " * bool(entry.get("recorded")) + self.whys.get(rule, rule)
         if measured and measured != shape:
             why = f"{why}; measured at {_shape_text(measured)}, asked for {_shape_text(shape)}"
-        return Served(operator, dtype, wanted, rule, why, entry["id"], entry["config"], entry.get("plain"),
+        return Served(operator, dtype, own_bucket, rule, why, entry["id"], entry["config"], entry.get("plain"),
                       entry.get("library") if rule in ("exact", "bucket") else None, shape, measured,
                       str(entry.get("state") or ""), bool(entry.get("recorded")))
 
@@ -244,26 +244,26 @@ def dtype_name(dtype: Any) -> str:
 
 def name_problem(operators: Mapping[str, Any], operator: str, dtype: str, shape: Collection[str]) -> str:
     """Return what of a question no operator has, and the nearest that there is; "" where all of it is known."""
-    known = operators.get(operator)
-    if known is None:
+    facts = operators.get(operator)
+    if facts is None:
         return f"there is no operator {operator!r}{_nearest(operator, operators)}"
-    types = list(known.get("dtypes") or ())
+    types = list(facts.get("dtypes") or ())
     if dtype and types and dtype not in types:
         return f"{operator} has no type {dtype!r}{_nearest(dtype, types)}: it has {', '.join(types)}"
     if not dtype and len(types) > 1:
         return f"{operator} is asked for without a type, {types[0]} is taken: it has {', '.join(types)}"
-    dims = known.get("dims") or ()
+    dims = facts.get("dims") or ()
     if dims and set(shape) != set(dims):
         wrong = [name for name in shape if name not in dims]
         missing = [name for name in dims if name not in shape]
-        said = [f"no dimension {name!r}{_nearest(name, missing)}" for name in wrong]
-        said += ["it needs " + ", ".join(missing)] if missing and len(missing) != len(wrong) else []
-        return f"{operator} has {'; '.join(said) or 'other dimensions'} (its dimensions: {', '.join(dims)})"
+        problems = [f"no dimension {name!r}{_nearest(name, missing)}" for name in wrong]
+        problems += ["it needs " + ", ".join(missing)] if missing and len(missing) != len(wrong) else []
+        return f"{operator} has {'; '.join(problems) or 'other dimensions'} (its dimensions: {', '.join(dims)})"
     return ""
 
 
 def _nearest(name: str, names: Collection[str]) -> str:
-    folded = {each.lower(): each for each in names}
+    folded = {word.lower(): word for word in names}
     near = difflib.get_close_matches(name.lower(), folded, 1, 0.6)
     return f", did you mean {folded[near[0]]!r}?" if near else ""
 
@@ -279,8 +279,8 @@ class Refused(OSError):
 def _reason(error: urllib.error.HTTPError) -> str:
     """Return what the server says is wrong and what to do; HTTP's own words where it says nothing."""
     with suppress(*UNREADABLE):
-        told = json.loads(error.read(1 << 16))
-        if words := ": ".join(str(told[name]) for name in ("error", "hint") if told.get(name)):
+        document = json.loads(error.read(1 << 16))
+        if words := ": ".join(str(document[name]) for name in ("error", "hint") if document.get(name)):
             return words[:1000]
     return str(error.reason)
 
@@ -338,8 +338,8 @@ class Client:
         self.device = Device(gpu) if gpu else device()
         self.gpu, self.toolkit = self.device.name, toolkit_name() if toolkit is None else toolkit
         whose = f"{self.server.url}|{self.server.token}"
-        kept = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit, self.verified, whose)
-        self.file = kept if file is None else file
+        path = env("RIDGEPOINT_SNAPSHOT_FILE", "") or _snapshot_path(self.gpu, self.toolkit, self.verified, whose)
+        self.file = path if file is None else file
         self.refresh_s, self.source, self.problem = refresh_s, "nowhere", ""
         self.snapshot: Snapshot | None = None
         self.revoked: list[int] = []     # entries of the snapshot that were quarantined since
@@ -369,9 +369,9 @@ class Client:
     def look(self, operator: str, dtype: str, shape: Mapping[str, int], default: Mapping[str, Any] | None) -> Served:
         """Look a shape up: once per shape and snapshot."""
         snapshot = self.snapshot
-        known, given = snapshot.operators.get(operator, {}) if snapshot else {}, dtype_name(dtype) if dtype else ""
-        dtype = given or next(iter(known.get("dtypes", ())), "")
-        problem = name_problem(snapshot.operators, operator, given, shape) if snapshot else ""
+        facts, dtype_text = snapshot.operators.get(operator, {}) if snapshot else {}, dtype_name(dtype) if dtype else ""
+        dtype = dtype_text or next(iter(facts.get("dtypes", ())), "")
+        problem = name_problem(snapshot.operators, operator, dtype_text, shape) if snapshot else ""
         if problem and _is_set("RIDGEPOINT_STRICT"):
             raise UnknownName(problem)
         served = snapshot.find(operator, dtype, shape, self.recorded) if snapshot else None
@@ -383,8 +383,8 @@ class Client:
             served.why += f"; {problem}" * bool(problem) + hint
         else:
             place = snapshot.bucket(operator, shape) if snapshot else _shape_text(shape)
-            held = snapshot.held.get((operator, dtype, place), "") if snapshot else ""
-            why = f"nothing measured fits{': ' * bool(problem or held)}{problem or held}{hint}" if snapshot else \
+            reason = snapshot.held.get((operator, dtype, place), "") if snapshot else ""
+            why = f"nothing measured fits{': ' * bool(problem or reason)}{problem or reason}{hint}" if snapshot else \
                 f"no snapshot: {self.problem or 'RIDGEPOINT_URL names no server'}"
             served = Served(operator, dtype, place, "default", why, None, default, shape=shape)
         with self._lock:
@@ -421,36 +421,36 @@ class Client:
 
     def _load(self) -> None:
         """Load a pinned snapshot from the file, else from the server, else any snapshot of the file."""
-        kept = self._read_file()
-        if not (kept and self.pinned == kept.id and kept.tells_recordings):
+        snapshot = self._read_file()
+        if not (snapshot and self.pinned == snapshot.id and snapshot.tells_recordings):
             reached = self.refresh(START_S)
-            kept = None if reached or (kept and self.pinned not in ("", kept.id)) else kept
-        if kept:
-            self._adopt(kept, "file")
-            self._warn_of_age(kept)
-            self.check_revoked(START_S, asks=self.pinned == kept.id)         # else the server was just asked, in vain
+            snapshot = None if reached or (snapshot and self.pinned not in ("", snapshot.id)) else snapshot
+        if snapshot:
+            self._adopt(snapshot, "file")
+            self._warn_of_age(snapshot)
+            self.check_revoked(START_S, asks=self.pinned == snapshot.id)         # else the server was just asked, in vain
         if self.pinned and self.snapshot is None:
             log.warning("snapshot %s is neither on the server nor in %s: defaults serve. %s", self.pinned, self.file, self.problem)
 
     def _read_file(self) -> Snapshot | None:
         with suppress(*UNREADABLE):
             with open(self.file, "rb") as file:
-                kept = Snapshot(json.loads(file.read(MAX_BYTES)))
-            asked = (self.gpu, self.toolkit, self.verified)
-            return kept if (kept.gpu, kept.toolkit, kept.verified) == asked else None
+                snapshot = Snapshot(json.loads(file.read(MAX_BYTES)))
+            question = (self.gpu, self.toolkit, self.verified)
+            return snapshot if (snapshot.gpu, snapshot.toolkit, snapshot.verified) == question else None
         return None
 
     def refresh(self, timeout: float = ASK_S) -> bool:
         """Fetch the snapshot where it changed; False without an answer, `problem` says why."""
         if not self.server.url:
             return False
-        asked = {"gpu": self.gpu, "toolkit": self.toolkit, "recorded": "1", **({"id": self.pinned} if self.pinned else {}),
+        query = {"gpu": self.gpu, "toolkit": self.toolkit, "recorded": "1", **({"id": self.pinned} if self.pinned else {}),
                  **({"compute_capability": self.device.compute_capability} if self.device.compute_capability else {}),
                  **({"sms": str(self.device.sms)} if self.device.sms else {}),
                  **({"verified": "1"} if self.verified else {})}
         etag = f'"{self.snapshot.id}"' if self.snapshot else ""
         try:
-            status, body = self.server.ask("/api/configs/snapshot/?" + urllib.parse.urlencode(asked), timeout, etag=etag)
+            status, body = self.server.ask("/api/configs/snapshot/?" + urllib.parse.urlencode(query), timeout, etag=etag)
             if status == 200:
                 self._adopt(Snapshot(json.loads(body)), "server")
                 self._write_file(self.file, body)
@@ -473,15 +473,15 @@ class Client:
                 query = urllib.parse.urlencode({"gpu": self.gpu, "toolkit": self.toolkit, "revoked": "1",
                                                 "id": self.snapshot.id if self.snapshot else ""})
                 ids = json.loads(self.server.ask(f"/api/configs/snapshot/?{query}", timeout)[1]).get("revoked")
-        said = f"{self.file}.revoked"
+        path = f"{self.file}.revoked"
         with suppress(*UNREADABLE):
             if ids is None:
-                with open(said, "rb") as file:
+                with open(path, "rb") as file:
                     ids = json.loads(file.read(MAX_BYTES))
-            elif self.file and (ids or os.path.exists(said)):       # none any more is said too
-                self._write_file(said, json.dumps(ids).encode())
+            elif self.file and (ids or os.path.exists(path)):       # none any more is said too
+                self._write_file(path, json.dumps(ids).encode())
         snapshot = self.snapshot
-        gone = snapshot.revoke({one for one in ids if isinstance(one, int)}) if snapshot and isinstance(ids, list) else []
+        gone = snapshot.revoke({pk for pk in ids if isinstance(pk, int)}) if snapshot and isinstance(ids, list) else []
         if snapshot and gone:
             self.revoked = sorted({*self.revoked, *gone})
             self._reset_kernels()
@@ -571,7 +571,7 @@ class Client:
                 return False
             with self._lock:
                 self._counted.update({key: launches for key, (launches, _) in counted.items() if launches})
-                self._inquiries.update({key: asked for key, (_, asked) in counted.items() if asked})
+                self._inquiries.update({key: inquiries for key, (_, inquiries) in counted.items() if inquiries})
             return False
         return True
 
@@ -579,29 +579,29 @@ class Client:
         """POST counts; to a server that refuses them once more as one from before bucket was a rule takes them: launches alone."""
         names = ("operator", "dtype", "bucket", "rule", "entry", "launches", "asked")
         rows = [dict(zip(names, (*key, *counts), strict=True)) for key, counts in counted.items()]
-        told = {"snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
-                "host": socket.gethostname(), "source": self.source}
+        context = {"snapshot": self.snapshot.id if self.snapshot else "", "gpu": self.gpu, "toolkit": self.toolkit,
+                   "host": socket.gethostname(), "source": self.source}
         try:
-            self.server.ask("/api/configs/served/", timeout, send={**told, "form": FORM, "served": rows})
+            self.server.ask("/api/configs/served/", timeout, send={**context, "form": FORM, "served": rows})
         except Refused as error:
             launched = [{**row, "rule": "exact" if row["rule"] == "bucket" else row["rule"]} for row in rows if row["launches"]]
             if error.code != 400 or not launched:
                 raise
-            self.server.ask("/api/configs/served/", timeout, send={**told, "served": launched})
+            self.server.ask("/api/configs/served/", timeout, send={**context, "served": launched})
 
     def _sum_launches(self) -> None:
         """Sum what was served and forget answers that no kernel uses; call under the lock."""
         used = {id(way[2]) for kernel in list(self.kernels) for way in list(kernel.seen.values())}
         used |= {id(served) for served in list(self._asked.values())}
         for served in self._served:
-            launches, asked = served.launches, served.asked
+            launches, inquiries = served.launches, served.asked
             key = (served.operator, served.dtype, served.bucket, served.rule, served.entry)
             if launches:
                 served.launches -= launches
                 self._counted[key] += launches
-            if asked:
-                served.asked -= asked
-                self._inquiries[key] += asked
+            if inquiries:
+                served.asked -= inquiries
+                self._inquiries[key] += inquiries
         self._served = [served for served in self._served if id(served) in used]
 
     def after_fork(self) -> None:
@@ -647,18 +647,18 @@ class Tuned:
 
     def _look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Way:
         """Bind arguments by name, ask the snapshot and remember the way."""
-        given = dict(zip(self.arg_names, args, strict=False)) | dict(kwargs)
-        wanted = self._dims(self._find_client())
-        shape = {dim: _read_dimension(given, where) for dim, where in wanted.items()}
-        typed = self._asked_dtype or next((name for name, value in given.items() if hasattr(value, "dtype")), "")
-        dtype = given[typed].dtype if typed in given else typed
+        arguments = dict(zip(self.arg_names, args, strict=False)) | dict(kwargs)
+        dims = self._dims(self._find_client())
+        shape = {dim: _read_dimension(arguments, where) for dim, where in dims.items()}
+        typed = self._asked_dtype or next((name for name, value in arguments.items() if hasattr(value, "dtype")), "")
+        dtype = arguments[typed].dtype if typed in arguments else typed
         key = (dtype, *shape.values())
         way = self.seen.get(key)
         if way is None:
             if len(self.seen) >= MAX_SEEN:
                 self.forget()
             way = self.seen[key] = self._make_way(dtype_name(dtype), shape, kwargs)
-            self._index_by_position(args, typed, list(wanted.values()), dtype, way)
+            self._index_by_position(args, typed, list(dims.values()), dtype, way)
         return way
 
     def _find_client(self) -> Client:
@@ -775,8 +775,8 @@ def device() -> Device:
 
 
 def _torch_device(torch: Any) -> Device:
-    told = torch.cuda.get_device_properties(torch.cuda.current_device())
-    return Device(str(told.name), f"{told.major}.{told.minor}", int(told.multi_processor_count))
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    return Device(str(properties.name), f"{properties.major}.{properties.minor}", int(properties.multi_processor_count))
 
 
 def _proc_models() -> set[str]:
@@ -799,8 +799,8 @@ def choose_device(cards: Sequence[Card], visible: str, by_bus: bool) -> Device |
     """Return which of the cards CUDA takes for its first, by CUDA_VISIBLE_DEVICES; None where that cannot be told."""
     first = visible.split(",")[0].strip()
     if first.startswith("MIG-"):
-        slices = {uuid: one for card in cards for uuid, one in card.slices.items()}
-        named = [one for uuid, one in slices.items() if uuid.startswith(first)]
+        slices = {uuid: part for card in cards for uuid, part in card.slices.items()}
+        named = [part for uuid, part in slices.items() if uuid.startswith(first)]
         parents = {card.whole.name for card in cards if card.slices} or {card.whole.name for card in cards}
         unknown = Device(f"{parents.pop()} MIG") if len(parents) == 1 else None          # a slice whose profile nobody tells
         return named[0] if named else unknown
@@ -808,8 +808,8 @@ def choose_device(cards: Sequence[Card], visible: str, by_bus: bool) -> Device |
         cards = [card for card in cards if card.uuid.startswith(first)]
     elif first.isdigit() and by_bus:
         cards = cards[int(first):int(first) + 1]
-    seen = {next(iter(card.slices.values()), card.whole) for card in cards}
-    return seen.pop() if len(seen) == 1 else None
+    devices = {next(iter(card.slices.values()), card.whole) for card in cards}
+    return devices.pop() if len(devices) == 1 else None
 
 
 # Cores that CUDA counts in an SM (CUDA C++ Programming Guide, "Compute Capabilities"): NVML counts a card's cores.
@@ -850,8 +850,8 @@ def read_cards(nvml: Any) -> list[Card]:
 
 def _read_device(nvml: Any, handle: Any) -> Device:
     major, minor, cores = ctypes.c_int(), ctypes.c_int(), ctypes.c_uint()
-    known = not nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
-    capability = f"{major.value}.{minor.value}" if known else ""
+    is_known = not nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
+    capability = f"{major.value}.{minor.value}" if is_known else ""
     with suppress(AttributeError):               # a driver from before it counted cores
         nvml.nvmlDeviceGetNumGpuCores(handle, ctypes.byref(cores))
     sms, left = divmod(cores.value, CORES_PER_SM.get(capability, 128))
@@ -859,8 +859,8 @@ def _read_device(nvml: Any, handle: Any) -> Device:
 
 
 def _read_slice(nvml: Any, handle: Any, card: Device) -> Device:
-    told, name = _MIG_ATTRIBUTES(), _nvml_text(nvml.nvmlDeviceGetName, handle)
-    sms = 0 if nvml.nvmlDeviceGetAttributes_v2(handle, ctypes.byref(told)) else int(told[0])
+    attributes, name = _MIG_ATTRIBUTES(), _nvml_text(nvml.nvmlDeviceGetName, handle)
+    sms = 0 if nvml.nvmlDeviceGetAttributes_v2(handle, ctypes.byref(attributes)) else int(attributes[0])
     if "MIG" not in name:
         name = f"{card.name} MIG" + (f" {sms} SMs" if sms else "")
     return Device(name, card.compute_capability, sms)
@@ -887,9 +887,9 @@ def _cuda_of_torch() -> str | None:
     if "torch" in sys.modules:
         return getattr(getattr(sys.modules["torch"], "version", None), "cuda", None)
     with suppress(ImportError, ValueError, OSError):
-        found = importlib.util.find_spec("torch")
-        if found is not None and found.origin:
-            with open(os.path.join(os.path.dirname(found.origin), "version.py"), encoding="utf-8") as file:
+        spec = importlib.util.find_spec("torch")
+        if spec is not None and spec.origin:
+            with open(os.path.join(os.path.dirname(spec.origin), "version.py"), encoding="utf-8") as file:
                 built = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", file.read(10_000), re.MULTILINE)
             return built[1] if built else None
     return None
@@ -962,19 +962,19 @@ def record(path: str) -> Iterator[None]:
 
 def _call(kernel: Any, args: Sequence[Any], options: Mapping[str, Any], grid: Any) -> dict[str, Any]:
     """Return one launch as JSON."""
-    given = {**dict(zip(kernel.arg_names, args, strict=False)), **options}
-    fixed = {each.name for each in kernel.params if each.is_constexpr}
-    sizes = grid({**given}) if callable(grid) else grid
-    return {"kernel": kernel.fn.__name__, "module": kernel.fn.__module__, "grid": [int(each) for each in sizes],
-            "arguments": {name: _argument(given[name]) for name in kernel.arg_names if name in given and name not in fixed},
+    values = {**dict(zip(kernel.arg_names, args, strict=False)), **options}
+    fixed = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
+    sizes = grid({**values}) if callable(grid) else grid
+    return {"kernel": kernel.fn.__name__, "module": kernel.fn.__module__, "grid": [int(extent) for extent in sizes],
+            "arguments": {name: _argument(values[name]) for name in kernel.arg_names if name in values and name not in fixed},
             "constexprs": {name: value if isinstance(value, bool | int | float | str | None) else str(value)
-                           for name, value in given.items() if name in fixed},
-            "options": {name: value for name, value in given.items() if name in OPTIONS and isinstance(value, int)}}
+                           for name, value in values.items() if name in fixed},
+            "options": {name: value for name, value in values.items() if name in OPTIONS and isinstance(value, int)}}
 
 
 def _argument(value: Any) -> Any:
     if hasattr(value, "stride") and hasattr(value, "shape"):
-        return {"shape": [int(each) for each in value.shape], "stride": [int(each) for each in value.stride()],
+        return {"shape": [int(extent) for extent in value.shape], "stride": [int(stride) for stride in value.stride()],
                 "dtype": str(value.dtype).rpartition(".")[2]}
     return value if isinstance(value, bool | int | float | None) else str(value)[:100]
 

@@ -76,7 +76,7 @@ class Listener:
         except (OSError, ValueError) as error:
             refused = getattr(error, "code", 0) == 400          # one of them; it must not keep the others from the server
             if refused and len(findings) > 1:
-                return sum(self._post([each], limit_s) for each in findings) == len(findings)
+                return sum(self._post([entry], limit_s) for entry in findings) == len(findings)
             log.warning("Ridgepoint: what Triton found was not told: %s", error)
             if not refused:
                 with self._lock:
@@ -98,7 +98,7 @@ def finding(fn: Any, key: Sequence[Any], best: Any, timings: Mapping[Any, Any], 
         "kernel": f"{module}.{function.__qualname__}"[:200], "name": function.__name__[:60],
         "shape": {name: value for name, value in values.items() if _is_dimension(value)},
         "variant": {name: str(value)[:40] for name, value in values.items() if not _is_dimension(value)},
-        "dtypes": [client.dtype_name(each) for each in key[len(values):]][:16],
+        "dtypes": [client.dtype_name(dtype) for dtype in key[len(values):]][:16],
         "config": plain_config(best), "median_ms": finite[0][0], "timings": [[config, ms] for ms, config in finite[:MAX_TIMINGS]],
         "tried": len(timed), "failed": len(timed) - len(finite), "source_hash": _source_hash(function)}
 
@@ -176,9 +176,9 @@ def wrap(autotuner: Any, listener: Callable[..., Any]) -> None:
     launch = autotuner.run
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        known = len(self.cache)
+        count = len(self.cache)
         answer = launch(self, *args, **kwargs)
-        if len(self.cache) != known:
+        if len(self.cache) != count:
             listener(fn=self.fn, key=next(reversed(self.cache)), best_config=self.best_config, keys=self.keys,
                      configs_timings=getattr(self, "configs_timings", None), duration=getattr(self, "bench_time", None),
                      cache_hit=False)

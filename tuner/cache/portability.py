@@ -76,12 +76,12 @@ class Cell:
     @property
     def tried(self) -> list[Transfer]:
         """Return the transfers whose winner was tried there."""
-        return [one for one in self.transfers if one.efficiency is not None]
+        return [attempt for attempt in self.transfers if attempt.efficiency is not None]
 
     @property
     def efficiency(self) -> float | None:
         """Return the geometric mean of what was tried; 0 when one does not run there."""
-        values = [one.efficiency or 0.0 for one in self.tried]
+        values = [attempt.efficiency or 0.0 for attempt in self.tried]
         if not values:
             return None
         return math.exp(sum(map(math.log, values)) / len(values)) if all(values) else 0.0
@@ -89,7 +89,7 @@ class Cell:
     @property
     def worst(self) -> float | None:
         """Return the smallest efficiency."""
-        return min((one.efficiency or 0.0 for one in self.tried), default=None)
+        return min((attempt.efficiency or 0.0 for attempt in self.tried), default=None)
 
     @property
     def loss(self) -> float | None:

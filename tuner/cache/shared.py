@@ -48,16 +48,16 @@ class Store:
 
     def get(self, tool: str, key: str, names: Sequence[str]) -> dict[str, bytes]:
         """Return the files of these that the server has, each as it was sent."""
-        found: dict[str, bytes] = {}
-        for at in range(0, len(names), MOST_NAMES):
-            asked = urllib.parse.urlencode([("name", name) for name in names[at:at + MOST_NAMES]])
-            answer = self._ask(f"{_path(tool, key)}?{asked}")
-            told = answer.get("files") if isinstance(answer, dict) else None
-            for name, packed in (told.items() if isinstance(told, dict) else ()):
+        contents: dict[str, bytes] = {}
+        for offset in range(0, len(names), MOST_NAMES):
+            query = urllib.parse.urlencode([("name", name) for name in names[offset:offset + MOST_NAMES]])
+            answer = self._ask(f"{_path(tool, key)}?{query}")
+            files = answer.get("files") if isinstance(answer, dict) else None
+            for name, packed in (files.items() if isinstance(files, dict) else ()):
                 data = _unpacked(packed)
                 if data is not None and name in names:
-                    found[name] = data
-        return found
+                    contents[name] = data
+        return contents
 
     def put(self, tool: str, key: str, name: str, data: bytes) -> None:
         if not self.reads_only:
@@ -67,8 +67,8 @@ class Store:
     def newest(self, tool: str, most: int) -> list[bytes]:
         """Return the newest files of a tool, newest first."""
         answer = self._ask(f"/api/compiled/{tool}/?most={most}")
-        told = answer.get("files") if isinstance(answer, dict) else None
-        return [data for packed in told or () if (data := _unpacked(packed)) is not None]
+        files = answer.get("files") if isinstance(answer, dict) else None
+        return [data for packed in files or () if (data := _unpacked(packed)) is not None]
 
     def _ask(self, path: str, send: Any = None) -> Any:
         if not self.server.url or time.monotonic() < self._quiet_until:
@@ -122,13 +122,13 @@ def _make_triton_cache() -> type:
             self._key, self._local = key, FileCacheManager(key)
 
         def get(self, filenames: Iterable[str]) -> dict[str, bytes]:
-            found: dict[str, bytes] = {}
+            contents: dict[str, bytes] = {}
             for name in filenames:
                 path = self._local.get_file(name)
                 if path is not None:
-                    found[name] = Path(path).read_bytes()
-            missing = [name for name in filenames if name not in found and not name.endswith(OF_THE_HOST)]
-            return {**found, **store().get("triton", self._key, missing)} if missing else found
+                    contents[name] = Path(path).read_bytes()
+            missing = [name for name in filenames if name not in contents and not name.endswith(OF_THE_HOST)]
+            return {**contents, **store().get("triton", self._key, missing)} if missing else contents
 
         def put(self, filename: str, data: bytes) -> None:
             if not filename.endswith(OF_THE_HOST):
@@ -163,5 +163,5 @@ def __getattr__(name: str) -> type:
     """Make the class that Triton or Helion asks for; the other one need not be installed."""
     if name not in _CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = globals()[name] = _CLASSES[name]()
-    return made
+    cls = globals()[name] = _CLASSES[name]()
+    return cls

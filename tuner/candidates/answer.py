@@ -183,7 +183,7 @@ def _list(read: Callable[[Any], Any], most: int = MOST_ITEMS, least: int = 0) ->
     def read_list(told: Any) -> list[Any]:
         if not isinstance(told, list) or not least <= len(told) <= most:
             raise ValueError(f"no list of {least} to {most}")
-        return [read(each) for each in told]
+        return [read(element) for element in told]
     return read_list
 
 
@@ -202,15 +202,15 @@ def _plain(told: Any, depth: int = 0) -> Any:
     if depth >= MOST_DEPTH or len(told) > MOST_ITEMS:
         raise ValueError("too much")
     if isinstance(told, list):
-        return [_plain(each, depth + 1) for each in told]
-    return {_text(name)[:60]: _plain(each, depth + 1) for name, each in told.items()}
+        return [_plain(element, depth + 1) for element in told]
+    return {_text(name)[:60]: _plain(element, depth + 1) for name, element in told.items()}
 
 
 def _facts(told: Any) -> dict[str, Any]:
     if not isinstance(told, dict):
         raise ValueError("no object")
-    found: dict[str, Any] = _plain(told)
-    return found
+    facts: dict[str, Any] = _plain(told)
+    return facts
 
 
 def _check(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -227,17 +227,17 @@ def _streams(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _times(told: Mapping[str, Any]) -> dict[str, Any]:
-    read = {}
+    times = {}
     for name in TIMED:
         if name in told:
-            one = told[name]
-            beside = {each: value for each, value in one.items() if each not in ("samples_ms", "round_ms", "compared", "wrong")}
-            read[name] = {**_facts(beside), "samples_ms": _list(_ms, MOST_SAMPLES, 1)(one["samples_ms"]),
-                          "round_ms": _list(_ms, MOST_ROUNDS, 1)(one["round_ms"]), "compared": _whole(one["compared"]),
-                          "wrong": _text(one["wrong"])}
-    if "candidate" not in read or "default" not in read:
+            entry = told[name]
+            beside = {key: value for key, value in entry.items() if key not in ("samples_ms", "round_ms", "compared", "wrong")}
+            times[name] = {**_facts(beside), "samples_ms": _list(_ms, MOST_SAMPLES, 1)(entry["samples_ms"]),
+                           "round_ms": _list(_ms, MOST_ROUNDS, 1)(entry["round_ms"]), "compared": _whole(entry["compared"]),
+                           "wrong": _text(entry["wrong"])}
+    if "candidate" not in times or "default" not in times:
         raise ValueError("not every one that is timed")
-    return read
+    return times
 
 
 _READ: Mapping[str, Callable[[Any], Any]] = {

@@ -80,9 +80,9 @@ class CandidateListApi(APIView):
     def get(self, request: Request) -> Response:
         """The project's candidates, newest first: verdict, time, ratio, review; and whether a living worker can judge one."""
         series = read_whole(request, "series", 0, 2**62)
-        asked = {name: request.query_params.get(name, "") for name in selectors.FILTERS}
-        page = read_page(request, selectors.candidate_list({**asked, "series": series}), 50, MOST_LISTED)
-        return page.answer({"total": page.count, "candidates": [selectors.row_json(each) for each in page.rows],
+        filters = {name: request.query_params.get(name, "") for name in selectors.FILTERS}
+        page = read_page(request, selectors.candidate_list({**filters, "series": series}), 50, MOST_LISTED)
+        return page.answer({"total": page.count, "candidates": [selectors.row_json(row) for row in page.rows],
                             "ability": selectors.ability()})
 
     @extend_schema(operation_id="candidate", responses={201: selectors.CandidateJson},
@@ -94,19 +94,19 @@ class CandidateListApi(APIView):
         AMBIGUOUS beside the best configuration known, WRONG, or FAILED; it stands as measured, not reviewed, until a person
         accepts it.
         """
-        given = validated(CandidateRequest, request.data)
-        text = given.get("text", "")
-        if upload := given.get("upload"):
+        fields = validated(CandidateRequest, request.data)
+        text = fields.get("text", "")
+        if upload := fields.get("upload"):
             if upload.size > services.MOST_TEXT_BYTES:
                 raise ValidationError({"upload": [f"{upload.size:,} bytes; at most {services.MOST_TEXT_BYTES:,}"]})
             text = upload.read().decode(errors="replace")
-        parent = Candidate.objects.filter(pk=given["parent"]).first() if given.get("parent") else None
-        if given.get("parent") and parent is None:
+        parent = Candidate.objects.filter(pk=fields["parent"]).first() if fields.get("parent") else None
+        if fields.get("parent") and parent is None:
             raise ValidationError({"parent": ["there is no such candidate"]})
         candidate = services.candidate_create(
-            submitter_of(request), operator=given["operator"], text=text, shape=given.get("shape"),
-            dtype=given.get("dtype", ""), config=given.get("config"), note=given.get("note", ""), parent=parent,
-            gpu=given.get("gpu", ""))
+            submitter_of(request), operator=fields["operator"], text=text, shape=fields.get("shape"),
+            dtype=fields.get("dtype", ""), config=fields.get("config"), note=fields.get("note", ""), parent=parent,
+            gpu=fields.get("gpu", ""))
         return Response(selectors.candidate_json(candidate), status=201)
 
 
@@ -155,9 +155,9 @@ class CandidateReviewApi(APIView):
     @extend_schema(operation_id="candidate_review", request=ReviewRequest, responses=selectors.CandidateJson)
     def post(self, request: Request, pk: int) -> Response:
         """Accept or decline what was measured. Owners; not by a token of the person whose token submitted it."""
-        given = validated(ReviewRequest, request.data)
+        fields = validated(ReviewRequest, request.data)
         candidate = get_object_or_404(Candidate, pk=pk)
-        row = services.candidate_review(candidate, given["decision"], given.get("note", ""), submitter_of(request))
+        row = services.candidate_review(candidate, fields["decision"], fields.get("note", ""), submitter_of(request))
         return Response(selectors.candidate_json(row))
 
 
@@ -188,7 +188,7 @@ class CandidatePermitApi(APIView):
     @extend_schema(operation_id="candidate_permit", request=PermitRequest, responses=SetPermitJson)
     def post(self, request: Request) -> Response:
         """Let candidates of an operator run in this project, or no longer. Owners only: it is code of others on the GPU workers."""
-        given = validated(PermitRequest, request.data)
-        permit = services.permit_set(given["operator"], given["allowed"], per_day=given.get("per_day"),
-                                     seconds=given.get("seconds"), by=request.user)
+        fields = validated(PermitRequest, request.data)
+        permit = services.permit_set(fields["operator"], fields["allowed"], per_day=fields.get("per_day"),
+                                     seconds=fields.get("seconds"), by=request.user)
         return Response({"permit": selectors.permit_json(permit) if permit else None})

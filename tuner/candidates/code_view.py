@@ -58,7 +58,7 @@ def _is_comparable(before: Sequence[str], after: Sequence[str]) -> bool:
 
 def _whole(text: str, after: Sequence[str]) -> View:
     parts = colour(text)
-    return View("whole", tuple(Line(" ", None, at + 1, parts[at]) for at in range(min(len(after), MOST_LINES))), len(after), 0)
+    return View("whole", tuple(Line(" ", None, row + 1, parts[row]) for row in range(min(len(after), MOST_LINES))), len(after), 0)
 
 
 def _view(how: str, lines: tuple[Line, ...]) -> View:
@@ -74,13 +74,13 @@ def _changed(matcher: difflib.SequenceMatcher[str], before: Sequence[str], after
             yield Line("@", old_at + group[0][1] + 1, new_at + group[0][3] + 1, ())
         for what, i, i_end, j, j_end in group:
             if what == "equal":
-                for at in range(i_end - i):
-                    yield Line(" ", old_at + i + at + 1, new_at + j + at + 1, new[new_at + j + at])
+                for index in range(i_end - i):
+                    yield Line(" ", old_at + i + index + 1, new_at + j + index + 1, new[new_at + j + index])
                 continue
-            for at in range(i, i_end):
-                yield Line("-", old_at + at + 1, None, old[old_at + at])
-            for at in range(j, j_end):
-                yield Line("+", None, new_at + at + 1, new[new_at + at])
+            for index in range(i, i_end):
+                yield Line("-", old_at + index + 1, None, old[old_at + index])
+            for index in range(j, j_end):
+                yield Line("+", None, new_at + index + 1, new[new_at + index])
         last = (group[-1][2], group[-1][4])
     if last != (len(before), len(after)) and last != (0, 0):
         yield Line("@", None, None, ())
@@ -91,41 +91,41 @@ def _by_function(base: str, text: str) -> View:
     old, new, theirs = colour(base), colour(text), dict(blocks(base.splitlines()))
     before, after = base.splitlines(), text.splitlines()
     lines: list[Line] = []
-    at = 0
-    found = False
+    position = 0
+    is_found = False
     for name, (begin, end) in blocks(after):
-        lines += [Line("+", None, each + 1, new[each]) for each in range(at, begin)]
-        at = end
+        lines += [Line("+", None, index + 1, new[index]) for index in range(position, begin)]
+        position = end
         if name not in theirs:
-            lines += [Line("+", None, each + 1, new[each]) for each in range(begin, end)]
+            lines += [Line("+", None, index + 1, new[index]) for index in range(begin, end)]
             continue
-        found = True
+        is_found = True
         first, last = theirs[name]
         matcher = difflib.SequenceMatcher(None, before[first:last], after[begin:end])
         lines += _changed(matcher, before[first:last], after[begin:end], old, new, first, begin)
-    lines += [Line("+", None, each + 1, new[each]) for each in range(at, len(after))]
-    return _view("functions", tuple(lines)) if found else _whole(text, after)
+    lines += [Line("+", None, index + 1, new[index]) for index in range(position, len(after))]
+    return _view("functions", tuple(lines)) if is_found else _whole(text, after)
 
 
 def blocks(lines: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
     """Return (name, (first line, line after the last)) of functions and classes at the left edge, decorators with them."""
-    found: list[tuple[str, tuple[int, int]]] = []
+    spans: list[tuple[str, tuple[int, int]]] = []
     begin, name = None, ""
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         if not line.strip() or line[0] in " \t)]}#":
             continue
         if begin is not None and name:
-            found.append((name, (begin, at)))
+            spans.append((name, (begin, index)))
             begin, name = None, ""
         if _BLOCK.match(line):
-            begin = at if begin is None else begin
+            begin = index if begin is None else begin
             if named := _NAME.match(line):
                 name = named[1]
         else:
             begin, name = None, ""
     if begin is not None and name:
-        found.append((name, (begin, len(lines))))
-    return found
+        spans.append((name, (begin, len(lines))))
+    return spans
 
 
 @lru_cache(maxsize=64)
@@ -142,7 +142,7 @@ def colour(text: str) -> tuple[tuple[Segment, ...], ...]:
                     marks[row - 1].append((begin, end, kind))
     except (tokenize.TokenError, SyntaxError, ValueError, IndexError):
         pass                            # coloured as far as it could be read
-    return tuple(_parts(line, found) for line, found in zip(lines, marks, strict=True))
+    return tuple(_parts(line, spans) for line, spans in zip(lines, marks, strict=True))
 
 
 def _kind(token: tokenize.TokenInfo) -> str:
@@ -155,13 +155,13 @@ def _kind(token: tokenize.TokenInfo) -> str:
 
 def _parts(line: str, marks: Sequence[tuple[int, int, str]]) -> tuple[Segment, ...]:
     parts: list[Segment] = []
-    at = 0
+    position = 0
     for begin, end, kind in marks:
-        if begin > at:
-            parts.append(("", line[at:begin]))
-        if end > max(begin, at):
-            parts.append((kind, line[max(begin, at):end]))
-            at = end
-    if at < len(line):
-        parts.append(("", line[at:]))
+        if begin > position:
+            parts.append(("", line[position:begin]))
+        if end > max(begin, position):
+            parts.append((kind, line[max(begin, position):end]))
+            position = end
+    if position < len(line):
+        parts.append(("", line[position:]))
     return tuple(parts)

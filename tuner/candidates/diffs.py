@@ -56,14 +56,14 @@ def operator_files(name: str, described: Mapping[str, Any] | None = None) -> tup
 def _built_in_files(module: str) -> tuple[SourceFile, ...]:
     first = _read_source(PROJECT, _path_of(module))
     assert first is not None
-    others = [each for name in _kernel_imports(first.text) if (each := _read_source(PROJECT, _path_of(name)))]
+    others = [file for name in _kernel_imports(first.text) if (file := _read_source(PROJECT, _path_of(name)))]
     return (first, *others)
 
 
 def _kernel_imports(text: str) -> list[str]:
     """Return the modules with kernels that a module of ours imports, in its order."""
-    found = [node.module for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.module]
-    return [each for each in dict.fromkeys(found) if each.startswith(KERNELS) and each not in NOT_OF_ONE]
+    modules = [node.module for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.module]
+    return [name for name in dict.fromkeys(modules) if name.startswith(KERNELS) and name not in NOT_OF_ONE]
 
 
 def _team_files(described: Mapping[str, Any]) -> tuple[SourceFile, ...]:
@@ -75,8 +75,8 @@ def _team_files(described: Mapping[str, Any]) -> tuple[SourceFile, ...]:
         if normal_name(entry.metadata["Name"] or "") == described.get("package"):
             root = Path(str(entry.locate_file("")))
             for path in (_path_of(module), f"{module.replace('.', '/')}/__init__.py"):
-                if found := _read_source(root, path):
-                    return (found,)
+                if file := _read_source(root, path):
+                    return (file,)
     return ()
 
 
@@ -125,11 +125,11 @@ def why_no_python(text: str) -> str:
         return TOO_MUCH
     if done.returncode or not done.stdout:
         return TOO_MUCH
-    said = json.loads(done.stdout)
-    if not said:
+    problem = json.loads(done.stdout)
+    if not problem:
         return ""
-    place = f"line {said['line']}: " if said["line"] else ""
-    return f"{place}{said['what']}"
+    place = f"line {problem['line']}: " if problem["line"] else ""
+    return f"{place}{problem['what']}"
 
 
 MOST_HUNKS = 400
@@ -193,25 +193,25 @@ def apply(text: str, diff: str) -> str:
     hunks = _read(diff)
     before, has_end = _split(text)
     after: list[str] = []
-    at, end = 0, has_end
+    position, end = 0, has_end
     for hunk in hunks:
         begin = hunk.start - 1 if hunk.old else hunk.start      # without old lines: after that line
-        if begin < at:
+        if begin < position:
             raise Refused(f"{hunk.name} begins at line {hunk.start}, above the end of the hunk before it")
         expected = [line for mark, line in hunk.lines if mark != "+"]
         _compare(before, begin, expected, hunk)
-        after += before[at:begin]
+        after += before[position:begin]
         after += [line for mark, line in hunk.lines if mark != "-"]
-        at = begin + len(expected)
+        position = begin + len(expected)
         if "+" in hunk.open_end or "-" in hunk.open_end:
-            if at != len(before):
-                raise Refused(f"{hunk.name} says that the file ends there; it has {len(before) - at} lines more")
+            if position != len(before):
+                raise Refused(f"{hunk.name} says that the file ends there; it has {len(before) - position} lines more")
             end = "+" not in hunk.open_end
-    after += before[at:]
-    made = "\n".join(after) + ("\n" if end and after else "")
-    if len(made.encode(errors="replace")) > MOST_BYTES:
+    after += before[position:]
+    result = "\n".join(after) + ("\n" if end and after else "")
+    if len(result.encode(errors="replace")) > MOST_BYTES:
         raise Refused(f"the file has more than {MOST_BYTES:,} bytes after the diff")
-    return made
+    return result
 
 
 def _split(text: str) -> tuple[list[str], bool]:
@@ -221,20 +221,20 @@ def _split(text: str) -> tuple[list[str], bool]:
 
 
 def _compare(before: Sequence[str], begin: int, expected: Sequence[str], hunk: Hunk) -> None:
-    found = before[begin:begin + len(expected)]
-    if list(found) == list(expected):
+    lines = before[begin:begin + len(expected)]
+    if list(lines) == list(expected):
         return
-    wrong = next((at for at, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other), len(found))
-    if wrong >= len(found):
+    wrong = next((index for index, (line, other) in enumerate(zip(lines, expected, strict=False)) if line != other), len(lines))
+    if wrong >= len(lines):
         raise Refused(f"{hunk.name} reaches line {begin + len(expected)}; the file has {len(before)}")
-    said = f"{hunk.name} does not fit: line {begin + wrong + 1} of the file is {_quote(found[wrong])}, the diff expects " \
+    message = f"{hunk.name} does not fit: line {begin + wrong + 1} of the file is {_quote(lines[wrong])}, the diff expects " \
            f"{_quote(expected[wrong])}"
-    if expected[wrong].rstrip("\r") == found[wrong]:
-        raise Refused(f"{said}: its lines end with CR LF, the file's with LF")
+    if expected[wrong].rstrip("\r") == lines[wrong]:
+        raise Refused(f"{message}: its lines end with CR LF, the file's with LF")
     elsewhere = [at + 1 for at in range(len(before) - len(expected) + 1) if list(before[at:at + len(expected)]) == list(expected)]
     if len(elsewhere) == 1:
-        said += f"; these lines stand at line {elsewhere[0]}"
-    raise Refused(said)
+        message += f"; these lines stand at line {elsewhere[0]}"
+    raise Refused(message)
 
 
 def _quote(line: str) -> str:
@@ -266,7 +266,7 @@ def _read(diff: str) -> list[Hunk]:
     hunk: Hunk | None = None
     old = new = 0
     last = ""
-    for at, line in enumerate(diff.split("\n"), 1):
+    for number, line in enumerate(diff.split("\n"), 1):
         if hunk is not None and (old < hunk.old or new < hunk.new):
             mark, rest = (line[:1] or " "), line[1:]        # editors take the blank of an empty line away
             if mark not in (" ", "-", "+"):
@@ -281,13 +281,13 @@ def _read(diff: str) -> list[Hunk]:
         elif header := _HUNK.match(line):
             if len(hunks) >= MOST_HUNKS:
                 raise Refused(f"the diff has more than {MOST_HUNKS} hunks")
-            hunk = Hunk(len(hunks) + 1, at, int(header[1]), _count(header[2]), _count(header[4]))
+            hunk = Hunk(len(hunks) + 1, number, int(header[1]), _count(header[2]), _count(header[4]))
             hunks.append(hunk)
             old, new, last = 0, 0, ""
         elif line.startswith("\\") and hunk is not None and last:
             hunk.open_end |= {"-", "+"} if last == " " else {last}
         else:
-            _check_outside(line, at, hunk)
+            _check_outside(line, number, hunk)
     if hunk is not None and (old < hunk.old or new < hunk.new):
         raise Refused(f"{hunk.name}: its header says {hunk.old} old and {hunk.new} new lines, it holds {old} and {new}")
     if not hunks:

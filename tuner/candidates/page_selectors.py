@@ -16,7 +16,7 @@ from tuner.models import Candidate
 from tuner.texts import config_text, in_order
 from tuner.tuning.operators import find
 
-VERDICTS = [each.value for each in Verdict]
+VERDICTS = [verdict.value for verdict in Verdict]
 MARKS = {Verdict.FASTER: "mark-ok", Verdict.SAME: "mark-info", Verdict.SLOWER: "mark-bad", Verdict.AMBIGUOUS: "mark-warn",
          Verdict.WRONG: "mark-bad", Verdict.FAILED: "mark-bad"}
 COUNTERS = (("duration_ns", "duration", "ns"), ("dram_pct", "DRAM", "%"), ("sm_pct", "SM", "%"),
@@ -39,7 +39,7 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
     """Return everything that a candidate's page shows."""
     answer = candidate.answer
     files = selectors.files_of(candidate.operator)
-    base = next((each for each in files if each.path == candidate.base_path), None)
+    base = next((file for file in files if file.path == candidate.base_path), None)
     same_base = base is not None and base.hash == candidate.base_hash
     live, least = candidate.status in LIVE, selectors.least_of(candidate)
     return {
@@ -50,7 +50,7 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
         "checks": checks_of(answer), "counters": counters_of(answer), "compiled": answer.get("compiled"),
         "code": code_view.compare(base.text if base else "", candidate.text), "base": base,
         "base_changed": base is not None and not same_base,
-        "attempts": [line_of(each) for each in selectors.attempts_of(candidate)],
+        "attempts": [line_of(attempt) for attempt in selectors.attempts_of(candidate)],
         "config_text": config_text(candidate.config or {}),
         "default_text": config_text((answer.get("own") or {}).get("default") or {}),
         "known": find(candidate.operator), "waits": selectors.ability(candidate)["why"] if live else "",
@@ -60,15 +60,15 @@ def page_of(candidate: Candidate) -> dict[str, Any]:
 
 def bars_of(answer: Mapping[str, Any], least: LeastTime | None = None) -> list[dict[str, Any]]:
     """Return the contenders with the ends of their bars and intervals in % of the longest, and what each reaches; ours first."""
-    rows = [each for each in answer.get("rows", ()) if isinstance(each, dict) and each.get("median_us")]
-    longest = max((each["high_us"] for each in rows), default=0)
+    rows = [row for row in answer.get("rows", ()) if isinstance(row, dict) and row.get("median_us")]
+    longest = max((row["high_us"] for row in rows), default=0)
     best = answer.get("best") or {}
-    return [{**each, **selectors.reached(answer, each["median_us"], least),
-             "title": TITLES.get(each["name"], each["name"]), "mark": mark_of(each.get("verdict", "")),
-             "sign": SIGN.get(each.get("verdict", ""), ""), "width": _share(each["median_us"], longest),
-             "from": _share(each["low_us"], longest), "to": _share(each["high_us"], longest),
-             "config": config_text(best.get("config") or {}) if each["name"] == "best" else "",
-             "entry": best.get("entry") if each["name"] == "best" else None} for each in rows]
+    return [{**row, **selectors.reached(answer, row["median_us"], least),
+             "title": TITLES.get(row["name"], row["name"]), "mark": mark_of(row.get("verdict", "")),
+             "sign": SIGN.get(row.get("verdict", ""), ""), "width": _share(row["median_us"], longest),
+             "from": _share(row["low_us"], longest), "to": _share(row["high_us"], longest),
+             "config": config_text(best.get("config") or {}) if row["name"] == "best" else "",
+             "entry": best.get("entry") if row["name"] == "best" else None} for row in rows]
 
 
 def _share(us: float, longest: float) -> float:
@@ -77,36 +77,36 @@ def _share(us: float, longest: float) -> float:
 
 def checks_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return what was checked: {"what", "good", "said"}; `good` None where it only tells."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     checks, again = answer.get("checks") or [], answer.get("again")
     for number, check in enumerate(checks, 1):
-        found.append({"what": f"results on fresh inputs, {number} of {len(checks)}", "good": check["right"],
-                      "said": check["message"] or _errors(check)})
+        rows.append({"what": f"results on fresh inputs, {number} of {len(checks)}", "good": check["right"],
+                     "said": check["message"] or _errors(check)})
     if checks:
         changed = sorted({name for check in checks for name in check["changed"]})
-        found.append({"what": "inputs unchanged", "good": not changed, "said": ", ".join(changed)})
+        rows.append({"what": "inputs unchanged", "good": not changed, "said": ", ".join(changed)})
     if repeats := answer.get("repeats"):
         differing = repeats["differing"]
-        found.append({"what": "the same bits each time", "good": None if differing else True,
-                      "said": f"{differing:,} elements differ between {repeats['launches']} launches" if differing else ""})
+        rows.append({"what": "the same bits each time", "good": None if differing else True,
+                     "said": f"{differing:,} elements differ between {repeats['launches']} launches" if differing else ""})
     if streams := answer.get("streams"):
-        found.append({"what": "no work on other streams", "good": not streams["late"],
-                      "said": f"{streams['left_ms'] * 1000:.0f} µs left after {streams['launches']} launches; the operator's own "
+        rows.append({"what": "no work on other streams", "good": not streams["late"],
+                     "said": f"{streams['left_ms'] * 1000:.0f} µs left after {streams['launches']} launches; the operator's own "
                               f"leaves {streams['own_left_ms'] * 1000:.0f} µs"})
     timed = (answer.get("times") or {}).get("candidate")
     if timed:
-        found.append({"what": "results while it was timed", "good": not timed["wrong"],
-                      "said": timed["wrong"] or f"{timed['compared']} launches compared, drawn by lot"})
+        rows.append({"what": "results while it was timed", "good": not timed["wrong"],
+                     "said": timed["wrong"] or f"{timed['compared']} launches compared, drawn by lot"})
     if (slowed := slowdown_of_default(answer)) is not None:
-        found.append({"what": "the operator's own as fast as before the file came", "good": 1 - QUICKENED <= slowed <= 1 + SLOWED,
-                      "said": f"{100 * (slowed - 1):+.1f} %"})
+        rows.append({"what": "the operator's own as fast as before the file came", "good": 1 - QUICKENED <= slowed <= 1 + SLOWED,
+                     "said": f"{100 * (slowed - 1):+.1f} %"})
     if again:
-        found.append({"what": "results on fresh inputs after it was timed", "good": again["right"],
-                      "said": again["message"] or _errors(again)})
+        rows.append({"what": "results on fresh inputs after it was timed", "good": again["right"],
+                     "said": again["message"] or _errors(again)})
     if "replaced" in answer:
-        found.append({"what": "clock and comparison untouched", "good": not answer["replaced"],
-                      "said": ", ".join(answer["replaced"])})
-    return found
+        rows.append({"what": "clock and comparison untouched", "good": not answer["replaced"],
+                     "said": ", ".join(answer["replaced"])})
+    return rows
 
 
 def _errors(check: Mapping[str, Any]) -> str:
@@ -124,8 +124,8 @@ def counters_of(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def _clocks(answer: Mapping[str, Any]) -> str:
     clocks = (answer.get("device") or {}).get("clocks") or {}
-    said = [f"{clocks[name]} {unit}" for name, unit in (("sm_clock_mhz", "MHz SM"), ("temperature_c", "°C")) if clocks.get(name)]
-    return ", ".join(said)
+    parts = [f"{clocks[name]} {unit}" for name, unit in (("sm_clock_mhz", "MHz SM"), ("temperature_c", "°C")) if clocks.get(name)]
+    return ", ".join(parts)
 
 
 def command_of(candidate: Candidate) -> str:
@@ -134,8 +134,8 @@ def command_of(candidate: Candidate) -> str:
     config = ",".join(f"{name}={value}" for name, value in (candidate.config or {}).items())
     options = {"operator": candidate.operator, "shape": shape, "dtype": candidate.dtype, "config": config,
                "gpu": candidate.wanted_gpu or candidate.gpu}
-    given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value)
-    return f"manage.py candidates show {candidate.pk} --text | manage.py candidates submit - {given}"
+    flags = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value)
+    return f"manage.py candidates show {candidate.pk} --text | manage.py candidates submit - {flags}"
 
 
 def problem_fields(candidate: Candidate) -> dict[str, Any]:
@@ -152,13 +152,13 @@ def typed_of(query: Mapping[str, str]) -> dict[str, str]:
         shape = pairs_text(in_order(parent.operator, parent.shape))
         return {"operator": parent.operator, "dtype": parent.dtype, "shape": shape, "parent": str(parent.pk),
                 "text": parent.text, "config": config_text(parent.config or {}), "gpu": parent.wanted_gpu, "note": ""}
-    known = find(query.get("operator", ""))
-    if known is None:
+    entry = find(query.get("operator", ""))
+    if entry is None:
         return {"operator": query.get("operator", "")[:60]}
-    given = {dim.name: query[dim.name] for dim in known.dims if query.get(dim.name, "").isdecimal() and len(query[dim.name]) < 12}
+    sizes = {dim.name: query[dim.name] for dim in entry.dims if query.get(dim.name, "").isdecimal() and len(query[dim.name]) < 12}
     dtype = query.get("dtype", "")
-    return {"operator": known.name, "dtype": dtype if dtype in known.dtypes else known.dtypes[0],
-            "shape": pairs_text(given or known.presets[0]), "gpu": query.get("gpu", "")[:120]}
+    return {"operator": entry.name, "dtype": dtype if dtype in entry.dtypes else entry.dtypes[0],
+            "shape": pairs_text(sizes or entry.presets[0]), "gpu": query.get("gpu", "")[:120]}
 
 
 def _candidate(text: str) -> Candidate | None:
@@ -182,10 +182,10 @@ def read_pairs(field: str, text: str) -> dict[str, str]:
     """Return the pairs of "M=4096 N=4096". Raises Refused."""
     pairs: dict[str, str] = {}
     for part in text.replace(",", " ").split():
-        found = _PAIR.match(part)
-        if not found:
+        match = _PAIR.match(part)
+        if not match:
             raise Refused({field: f"{part[:60]}: expected NAME=VALUE"})
-        pairs[found[1]] = found[2]
+        pairs[match[1]] = match[2]
     return pairs
 
 

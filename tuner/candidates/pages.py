@@ -27,11 +27,11 @@ def candidate_list(request: HttpRequest) -> HttpResponse:
 
 
 def _list(request: HttpRequest, problem: str = "", status: int = 200) -> HttpResponse:
-    asked = {name: request.GET.get(name, "") for name in selectors.FILTERS}
-    page = Paginator(selectors.candidate_list(asked), PAGE).get_page(request.GET.get("page"))
+    filters = {name: request.GET.get(name, "") for name in selectors.FILTERS}
+    page = Paginator(selectors.candidate_list(filters), PAGE).get_page(request.GET.get("page"))
     permits = selectors.permits()
     return render(request, "tuner/candidates/list.html", {
-        "page": page, "lines": [page_selectors.line_of(each) for each in page], "asked": asked,
+        "page": page, "lines": [page_selectors.line_of(candidate) for candidate in page], "asked": filters,
         "choices": {"status": Candidate.Status.values, "verdict": page_selectors.VERDICTS, "review": Candidate.Review.values},
         "operators": selectors.known_operators(), "permits": list(permits.values()),
         "forbidden": [name for name in selectors.known_operators() if name not in permits], "ability": selectors.ability(),
@@ -64,8 +64,8 @@ def _form(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], st
         "typed": typed, "wrong": {**{name: what for name, what in wrong.items() if name in named},
                                   **({"shape": "; ".join(what for name, what in wrong.items() if name not in named)}
                                      if set(wrong) - set(named) else {})},
-        "operators": [{"name": name, "title": each.title, "allowed": name in permits}
-                      for name in selectors.known_operators() if (each := find(name))],
+        "operators": [{"name": name, "title": entry.title, "allowed": name in permits}
+                      for name in selectors.known_operators() if (entry := find(name))],
         "chosen": operator, "files": selectors.files_of(operator.name) if operator else (), "most_bytes": services.MOST_TEXT_BYTES,
         "permit": permits.get(operator.name) if operator else None, "ability": selectors.ability(),
         "may_submit": request.user.has_perm(MAY_SUBMIT)}, status=status)
@@ -109,10 +109,10 @@ def candidate_review(request: HttpRequest, pk: int) -> HttpResponse:
 @require_POST
 def candidate_permit(request: HttpRequest) -> HttpResponse:
     """Let candidates of an operator run, or no longer (POST `operator`, `allowed`, `per_day`, `seconds`)."""
-    given: Any = request.POST
+    fields: Any = request.POST
     try:
-        services.permit_set(given.get("operator", ""), given.get("allowed") == "yes", per_day=given.get("per_day"),
-                            seconds=given.get("seconds"), by=request.user)
+        services.permit_set(fields.get("operator", ""), fields.get("allowed") == "yes", per_day=fields.get("per_day"),
+                            seconds=fields.get("seconds"), by=request.user)
     except Refused as refused:
         return _list(request, str(refused), 400)
     return redirect("candidate-list")

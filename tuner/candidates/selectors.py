@@ -26,9 +26,9 @@ NOT_REVIEWED = "measured, not reviewed"
 def candidate_list(asked: Mapping[str, Any] | None = None) -> QuerySet[Candidate]:
     """Return the project's candidates, newest first, without their texts; `asked` filters by FILTERS and `series`."""
     rows = Candidate.objects.defer("text", "diff").select_related("owner", "reviewed_by")
-    given = asked or {}
-    rows = rows.filter(**{name: str(given[name]).replace("\0", "") for name in FILTERS if given.get(name)})
-    return rows.filter(series=given["series"]) | rows.filter(pk=given["series"]) if given.get("series") else rows
+    filters = asked or {}
+    rows = rows.filter(**{name: str(filters[name]).replace("\0", "") for name in FILTERS if filters.get(name)})
+    return rows.filter(series=filters["series"]) | rows.filter(pk=filters["series"]) if filters.get("series") else rows
 
 
 def attempts_of(candidate: Candidate) -> list[Candidate]:
@@ -117,7 +117,7 @@ class CandidateLineJson(TypedDict):
 
 def row_json(candidate: Candidate) -> CandidateLineJson:
     """Return what a list says of a candidate."""
-    rows = {each["name"]: each for each in candidate.answer.get("rows", ()) if isinstance(each, dict) and "name" in each}
+    rows = {row["name"]: row for row in candidate.answer.get("rows", ()) if isinstance(row, dict) and "name" in row}
     mine, against = rows.get("candidate", {}), rows.get(candidate.answer.get("against", ""), {})
     return make_answer(
         CandidateLineJson, candidate, shape=in_order(candidate.operator, candidate.shape), parent=candidate.parent_id,
@@ -186,14 +186,14 @@ def candidate_json(candidate: Candidate) -> CandidateJson:
     """Return everything about a candidate but its text."""
     line: Any = row_json(candidate)
     answer = {name: value for name, value in candidate.answer.items() if name != "times"}
-    times = {name: {each: value for each, value in one.items() if each != "samples_ms"}
-             for name, one in (candidate.answer.get("times") or {}).items()}
+    times = {name: {key: value for key, value in entry.items() if key != "samples_ms"}
+             for name, entry in (candidate.answer.get("times") or {}).items()}
     return make_answer(
         CandidateJson, candidate, **line, ceiling=_ceiling_json(candidate, line["median_us"]), answer={**answer, "times": times},
         base_path=candidate.base_path or None, base_hash=candidate.base_hash or None, was_diff=bool(candidate.diff),
         wanted_gpu=candidate.wanted_gpu or None,
         reviewed_by=candidate.reviewed_by.get_username() if candidate.reviewed_by else None,
-        attempts=[each.pk for each in attempts_of(candidate)],
+        attempts=[attempt.pk for attempt in attempts_of(candidate)],
         waits="" if candidate.status != Candidate.Status.WAITING else ability(candidate)["why"])
 
 
@@ -240,7 +240,7 @@ def source_json(operator: str) -> OperatorSourceJson:
     """Return an operator's files with their text, and whether candidates of it may run here."""
     permit = permits().get(operator)
     return {"operator": operator, "allowed": permit is not None, "permit": permit_json(permit) if permit else None,
-            "files": [{"path": each.path, "hash": each.hash, "text": each.text} for each in files_of(operator)]}
+            "files": [{"path": file.path, "hash": file.hash, "text": file.text} for file in files_of(operator)]}
 
 
 def known_operators() -> list[str]:

@@ -47,24 +47,24 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
     text     a whole Python file, or a unified diff against a file of the operator's
     shape    sizes by dimension; without any the parent's, else the operator's first preset
     """
-    known = _operator(operator)
-    type_ = dtype or (parent.dtype if parent else known.dtypes[0])
-    sizes = dict(shape or (parent.shape if parent else known.presets[0]))
-    for field, problem in known.problems(sizes, type_).items():
+    definition = _operator(operator)
+    type_ = dtype or (parent.dtype if parent else definition.dtypes[0])
+    sizes = dict(shape or (parent.shape if parent else definition.presets[0]))
+    for field, problem in definition.problems(sizes, type_).items():
         raise Refused({field: problem})
-    if parent is not None and parent.operator != known.name:
+    if parent is not None and parent.operator != definition.name:
         raise Refused({"parent": f"candidate {parent.pk} is one of {parent.operator}"})
-    whole, diff, base = read_text(known.name, text)
+    whole, diff, base = read_text(definition.name, text)
     if why := diffs.why_no_python(whole):
         raise Refused({"text": f"{'with the diff applied it' if diff else 'it'} is no Python file: {why}"})
     row = Candidate(
-        operator=known.name, dtype=type_, shape=in_order(known.name, sizes), text=whole, diff=diff,
+        operator=definition.name, dtype=type_, shape=in_order(definition.name, sizes), text=whole, diff=diff,
         base_path=base.path if base else "", base_hash=base.hash if base else "", config=read_config(config),
         wanted_gpu=cleaned(gpu.strip())[:120], note=cleaned(note).strip()[:MOST_NOTE], parent=parent,
         series=(parent.series or parent) if parent else None, owner=by.person, token_key=by.token_key[:40],
         token_name=by.token_name[:80])
     with transaction.atomic():
-        row.seconds = _take_of_day(known.name, by)
+        row.seconds = _take_of_day(definition.name, by)
         row.save()
         for queue in selectors.first_queues(row):
             jobs.enqueue_on_commit(queue, "candidate", row.pk)
@@ -73,11 +73,11 @@ def candidate_create(by: Submitter, *, operator: str, text: str, shape: Mapping[
 
 
 def _operator(name: str) -> Operator:
-    known = find(name)
-    if known is None or name not in selectors.known_operators():
-        why = f"{name} runs on several GPUs, candidates on one: " if known is not None and known.on_several_gpus else ""
+    definition = find(name)
+    if definition is None or name not in selectors.known_operators():
+        why = f"{name} runs on several GPUs, candidates on one: " if definition is not None and definition.on_several_gpus else ""
         raise Refused({"operator": f"{why}choose one of {', '.join(selectors.known_operators())}"})
-    return known
+    return definition
 
 
 def _take_of_day(operator: str, by: Submitter) -> int:
@@ -89,8 +89,8 @@ def _take_of_day(operator: str, by: Submitter) -> int:
     today = timezone.now().replace(hour=0, minute=0, second=0, microsecond=0)
     mine = Candidate.objects.filter(operator=operator, created__gte=today)
     mine = mine.filter(token_key=by.token_key[:40]) if by.token_key else mine.filter(token_key="", owner=by.person)
-    if (made := mine.count()) >= permit.per_day:
-        raise Refused({"operator": f"{made} of the {permit.per_day} candidates of {operator} that may be submitted in a day "
+    if (count := mine.count()) >= permit.per_day:
+        raise Refused({"operator": f"{count} of the {permit.per_day} candidates of {operator} that may be submitted in a day "
                                    "are taken; the day begins at 00:00 UTC"}, status=403)
     return permit.seconds
 
@@ -123,10 +123,10 @@ def read_text(operator: str, text: str) -> tuple[str, str, diffs.SourceFile | No
 def _base_of(files: tuple[diffs.SourceFile, ...], named: str) -> diffs.SourceFile:
     if not named:
         return files[0]
-    found = next((each for each in files if each.path == named or each.path.endswith(f"/{named}")), None)
-    if found is None:
-        raise Refused(f"it changes {named[:100]}; the operator's files are {', '.join(each.path for each in files)}")
-    return found
+    base = next((file for file in files if file.path == named or file.path.endswith(f"/{named}")), None)
+    if base is None:
+        raise Refused(f"it changes {named[:100]}; the operator's files are {', '.join(file.path for file in files)}")
+    return base
 
 
 def read_config(given: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -237,9 +237,9 @@ def candidate_wait(candidate: Candidate, worker: str, answer: Mapping[str, Any])
 
 def candidate_done(candidate: Candidate, worker: str, judged: Judgement, answer: Mapping[str, Any], **facts: Any) -> bool:
     """End a candidate with its verdict. FAILED is one: the file does not run."""
-    told = {**answer, "rows": [dict(each) for each in judged.rows], "against": judged.against}
+    document = {**answer, "rows": [dict(row) for row in judged.rows], "against": judged.against}
     return _end(candidate, worker, Status.DONE, verdict=judged.verdict.value, reason=cleaned(judged.reason)[:MOST_REASON],
-                answer=told, **facts)
+                answer=document, **facts)
 
 
 def candidate_fail(candidate: Candidate, worker: str, where: str, what: str, hint: str = "", **facts: Any) -> bool:

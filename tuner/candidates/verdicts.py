@@ -97,9 +97,9 @@ def why_wrong(told: Mapping[str, Any]) -> str:
         if check["changed"]:
             return f"it changes its inputs: {', '.join(check['changed'])}"
     if (told.get("streams") or {}).get("late"):
-        seen = told["streams"]
-        return (f"work is left when its stream is done: {seen['left_ms']:.3g} ms after {seen['event_ms']:.3g} ms of "
-                f"{seen['launches']} launches")
+        streams = told["streams"]
+        return (f"work is left when its stream is done: {streams['left_ms']:.3g} ms after {streams['event_ms']:.3g} ms of "
+                f"{streams['launches']} launches")
     if wrong := (told.get("times") or {}).get("candidate", {}).get("wrong"):
         return f"right when it was checked, wrong while it was timed, on inputs that it had not seen: {wrong}"
     if (slowed := slowdown_of_default(told)) is not None and slowed > 1 + SLOWED:
@@ -121,20 +121,20 @@ def slowdown_of_default(told: Mapping[str, Any]) -> float | None:
 
 def compare_times(times: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Decision]]:
     """Return a line for each that was timed (µs, ratios candidate ÷ other), and the decisions on the candidate by baseline."""
-    known = [name for name in BASELINES if name in times]
-    decisions = {name: _decide(times["candidate"], times[name], len(known)) for name in known if "candidate" in times}
+    baselines = [name for name in BASELINES if name in times]
+    decisions = {name: _decide(times["candidate"], times[name], len(baselines)) for name in baselines if "candidate" in times}
     rows = []
-    for name in ("candidate", *known):
+    for name in ("candidate", *baselines):
         if name not in times:
             continue
         ordered = sorted(ms * 1000 for ms in times[name]["samples_ms"])
         low, high = median_interval(ordered)
         row = {"name": name, "median_us": quantile(ordered, 0.5), "low_us": low, "high_us": high, "n": len(ordered),
                "min_us": ordered[0], "p90_us": quantile(ordered, 0.9)}
-        if found := decisions.get(name):
-            row |= {"ratio": found.bounds.ratio, "low": found.bounds.low, "high": found.bounds.high,
-                    "confidence": found.bounds.confidence, "verdict": verdict_of(found).value,
-                    "says": _text(found, times, name)}
+        if decision := decisions.get(name):
+            row |= {"ratio": decision.bounds.ratio, "low": decision.bounds.low, "high": decision.bounds.high,
+                    "confidence": decision.bounds.confidence, "verdict": verdict_of(decision).value,
+                    "says": _text(decision, times, name)}
         rows.append(row)
     return rows, decisions
 

@@ -59,9 +59,9 @@ def gpu_rates(name: str, model: Gpu | None, measured: MeasuredCeilings | None) -
         physical = {key: peak * clock_hz / model.peak_clock_hz(key) for key, peak in model.peaks.items()}
         physical["dram"] = model.dram_bytes_s
         reached = {key: Rate(value, f"data sheet of {model.name}") for key, value in physical.items()}
-    for key, one in (measured.ceilings if measured else {}).items():
-        at = "" if key == "dram" or clock_hz is None or one.per_cycle is None else f" at {clock_hz / 1e6:,.0f} MHz"
-        reached[key] = Rate(one.at(clock_hz), f"{one.label}{at}, {measured.label if measured else ''}")
+    for key, ceiling in (measured.ceilings if measured else {}).items():
+        suffix = "" if key == "dram" or clock_hz is None or ceiling.per_cycle is None else f" at {clock_hz / 1e6:,.0f} MHz"
+        reached[key] = Rate(ceiling.at(clock_hz), f"{ceiling.label}{suffix}, {measured.label if measured else ''}")
     return Rates(name, reached, physical, model.l2_bytes if model else 0, model.sm_count if model else None)
 
 
@@ -128,8 +128,8 @@ def _bytes_ms(moved: float, rates: Rates, timing: str) -> tuple[float | None, st
         return (1e3 * moved / dram.value, "dram") if dram else (None, None)
     beyond_ms = 1e3 * max(0.0, moved - rates.l2_bytes) / dram.value if dram and rates.l2_bytes else None
     through_ms = 1e3 * moved / l2.value if l2 else None
-    known = [(ms, key) for ms, key in ((beyond_ms, "dram"), (through_ms, "l2")) if ms is not None]
-    return max(known, key=lambda each: each[0], default=(None, None))
+    bounds = [(ms, key) for ms, key in ((beyond_ms, "dram"), (through_ms, "l2")) if ms is not None]
+    return max(bounds, key=lambda each: each[0], default=(None, None))
 
 
 def _physical_ms(flops: float, moved: float, dtype: str, rates: Rates) -> float | None:

@@ -46,11 +46,11 @@ PROGRAMS: Mapping[str, Callable[[Shape, Config], int | None]] = {
 def programs(operator: str, shape: Shape, config: Config | None) -> int | None:
     """Return how many programs a launch has that could work at once; None where the configuration does not tell."""
     count = PROGRAMS.get(operator)
-    known = find(operator) if count is not None else None
-    if known is None or count is None or not config:
+    definition = find(operator) if count is not None else None
+    if definition is None or count is None or not config:
         return None
     try:
-        return count(shape, known.named(config))
+        return count(shape, definition.named(config))
     except (KeyError, TypeError, ValueError, ZeroDivisionError):      # a configuration of another source than ours
         return None
 
@@ -78,22 +78,22 @@ class GridJson(TypedDict):
 
 def job_grid(job: TuneJob) -> GridJson | None:
     """Return what is said of a job's grid; None where it fills the GPU or is unknown."""
-    known = find(job.operator)
-    if known is None or not job.gpu or known.problems(job.shape, job.dtype):
+    entry = find(job.operator)
+    if entry is None or not job.gpu or entry.problems(job.shape, job.dtype):
         return None
     card = limits(job.gpu, job.environment.get("compute_capability"), job.environment.get("sms"))
-    of, config = ("best", job.best_config) if job.best_config else ("default", known.default_config(job.shape, job.dtype, card))
+    of, config = ("best", job.best_config) if job.best_config else ("default", entry.default_config(job.shape, job.dtype, card))
     launched = programs(job.operator, job.shape, config)
     if launched is None or card.sms <= 1 or launched >= card.sms:
         return None
-    seen = (KernelShape.objects.filter(tune__operator=job.operator, tune__dtype=job.dtype, kernel__profile__gpu=job.gpu,
-                                       kernel__profile__status=Profile.Status.READY)
-            .exclude(grid="").order_by("-total_ns", "id").first())
-    production = grid_programs(seen.grid) if seen else None
+    row = (KernelShape.objects.filter(tune__operator=job.operator, tune__dtype=job.dtype, kernel__profile__gpu=job.gpu,
+                                      kernel__profile__status=Profile.Status.READY)
+           .exclude(grid="").order_by("-total_ns", "id").first())
+    production = grid_programs(row.grid) if row else None
     warns = production is not None and production >= card.sms
     text = f"{launched:,} program{'s' * (launched != 1)} on {card.sms:,} SMs: {card.sms - launched:,} have nothing to do"
-    if seen is not None and warns:
-        shape = " ".join(f"{dim.name}={seen.tune[dim.name]}" for dim in known.dims if dim.name in seen.tune)
+    if row is not None and warns:
+        shape = " ".join(f"{dim.name}={row.tune[dim.name]}" for dim in entry.dims if dim.name in row.tune)
         text += f". Most of its time in profiles it has {production:,} ({shape}): a winner here may not win there"
     return {"programs": launched, "sms": card.sms, "of": of, "production": production, "text": text, "warns": warns}
 
@@ -112,13 +112,13 @@ class Ceilings:
 
     def of_problem(self, operator: str, dtype: str, shape: Mapping[str, Any], gpu: str, timing: str = COLD) -> LeastTime | None:
         """Return the least time of a problem; None where its work or the rates of the GPU are unknown, or several GPUs share it."""
-        known = find(operator)
-        if known is None or not gpu or known.problems(shape, dtype):
+        definition = find(operator)
+        if definition is None or not gpu or definition.problems(shape, dtype):
             return None
         try:
-            if known.gpus(shape) > 1:
+            if definition.gpus(shape) > 1:
                 return None
-            flops, moved = known.flops(shape), known.bytes(shape, dtype)
+            flops, moved = definition.flops(shape), definition.bytes(shape, dtype)
         except (ValueError, ArithmeticError):        # a team's formula that does not hold for this shape
             return None
         return least_time(flops, moved, dtype, self.rates(gpu), timing=timing)
@@ -132,8 +132,8 @@ def believe_below(least: LeastTime | None, outcome: Outcome) -> Outcome:
     """Return the outcome, or its rejection where the time is below what the GPU can do."""
     if least is None or not isinstance(outcome, Measured) or not least.is_impossible(outcome.median_ms):
         return outcome
-    kept = {name: value for name, value in outcome.facts.items() if name not in ("samples_ms", "interval_ms", "round_ms")}
-    return Rejected(Reason.IMPOSSIBLE, least.impossible_text(outcome.median_ms), kept)
+    facts = {name: value for name, value in outcome.facts.items() if name not in ("samples_ms", "interval_ms", "round_ms")}
+    return Rejected(Reason.IMPOSSIBLE, least.impossible_text(outcome.median_ms), facts)
 
 
 def good_ms(job: TuneJob, least: LeastTime | None) -> float | None:

@@ -42,7 +42,7 @@ class ClockApi(APIView):
     def put(self, request: Request, uuid: str) -> Response:
         """Let workers hold the clocks of a GPU while tune jobs and suites run on it. Owners only."""
         services.rule_set(uuid[:80], ClockWish.read(**validated(WishRequest, request.data)), by=request.user)
-        return Response(next(each for each in selectors.clock_list() if each["uuid"] == uuid[:80]))
+        return Response(next(card for card in selectors.clock_list() if card["uuid"] == uuid[:80]))
 
     @extend_schema(operation_id="gpu_clocks_forbid", responses={204: None})
     def delete(self, request: Request, uuid: str) -> Response:

@@ -28,15 +28,15 @@ def clock_list(request: HttpRequest) -> HttpResponse:
 def clock_change(request: HttpRequest) -> HttpResponse:
     """Allow a GPU's clocks to be held (POST `uuid` and the wish), or with `do=forbid` no longer."""
     uuid, typed = request.POST.get("uuid", "")[:80], {name: request.POST.get(name, "")[:40] for name in ("graphics", "memory_mhz")}
-    asked = {name: request.POST.get(name) == "yes" for name in ("persistence", "required")}
+    flags = {name: request.POST.get(name) == "yes" for name in ("persistence", "required")}
     if request.POST.get("do") == "forbid":
         services.rule_remove(uuid)
         messages.success(request, "Clocks of this GPU are left alone from the next job on.")
         return redirect("gpu-clocks")
     try:
-        services.rule_set(uuid, ClockWish.read(**typed, **asked), by=request.user)
+        services.rule_set(uuid, ClockWish.read(**typed, **flags), by=request.user)
     except Refused as refused:
-        return _page(request, {uuid: {**typed, **asked}}, {uuid: refused.fields}, status=400)
+        return _page(request, {uuid: {**typed, **flags}}, {uuid: refused.fields}, status=400)
     messages.success(request, "Allowed from the next job on.")
     return redirect("gpu-clocks")
 

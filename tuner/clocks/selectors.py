@@ -77,14 +77,14 @@ class ClockJson(TypedDict):
 
 def clock_json(uuid: str, rule: GpuClockRule | None, card: dict[str, Any] | None) -> Any:
     """Return one GPU. `alive`: a worker has it now; what only a worker can say is null without one."""
-    said = card or {}
-    clocks = said.get("clocks") or {}
+    gpu = card or {}
+    clocks = gpu.get("clocks") or {}
     last = clocks.get("last")
     return {
-        "uuid": uuid, "gpu": said.get("name") or (rule.gpu if rule else ""), "host": _host(rule, card), "alive": card is not None,
+        "uuid": uuid, "gpu": gpu.get("name") or (rule.gpu if rule else ""), "host": _host(rule, card), "alive": card is not None,
         "allowed": rule is not None, **(_wish(rule) if rule else ClockWish()).as_json(),
         "by": rule.by.get_username() if rule and rule.by else None, "changed": rule.changed.isoformat() if rule else None,
-        "max_sm_clock_mhz": said.get("max_sm_clock_mhz"), "max_memory_clock_mhz": said.get("max_memory_clock_mhz"),
-        "sm_clock_mhz": said.get("sm_clock_mhz"), "memory_clock_mhz": said.get("memory_clock_mhz"),
-        "persistence_now": said.get("persistence_now"),
+        "max_sm_clock_mhz": gpu.get("max_sm_clock_mhz"), "max_memory_clock_mhz": gpu.get("max_memory_clock_mhz"),
+        "sm_clock_mhz": gpu.get("sm_clock_mhz"), "memory_clock_mhz": gpu.get("memory_clock_mhz"),
+        "persistence_now": gpu.get("persistence_now"),
         "held": clocks.get("held"), "last": last, "last_says": told_text(last) if last else ""}

@@ -15,8 +15,8 @@ def rule_set(uuid: str, wish: ClockWish, *, by: Any) -> GpuClockRule:
     """Let workers hold the clocks of a GPU from the next job on. Raises Refused for a GPU that nobody knows, and for a clock
     that its driver does not offer."""
     card = selectors.card_of(uuid)
-    known = _rule(uuid)
-    if card is None and known is None:
+    rule = _rule(uuid)
+    if card is None and rule is None:
         raise Refused({"uuid": "no worker that runs now has this GPU: start one on its host, then allow it"})
     highest = (card or {}).get("max_sm_clock_mhz")
     if highest and not wish.graphics.endswith("%") and int(wish.graphics) > highest:

@@ -44,15 +44,15 @@ class ClockWish:
         Raises Refused for a share of an unknown clock, and for a clock that the driver does not offer.
         """
         if not self.graphics.endswith("%"):
-            asked = int(self.graphics)
-            if supported_mhz and not min(supported_mhz) <= asked <= max(supported_mhz):
+            target_mhz = int(self.graphics)
+            if supported_mhz and not min(supported_mhz) <= target_mhz <= max(supported_mhz):
                 raise Refused({"graphics": f"the driver offers graphics clocks of {min(supported_mhz)} to {max(supported_mhz)} "
-                                           f"MHz, not {asked}"})
+                                           f"MHz, not {target_mhz}"})
         elif highest_mhz is None:
             raise Refused({"graphics": f"{self.graphics} of the highest clock: the driver does not say that clock. Name MHz"})
         else:
-            asked = highest_mhz * int(self.graphics[:-1]) // 100
-        return max((each for each in supported_mhz if each <= asked), default=min(supported_mhz, default=asked))
+            target_mhz = highest_mhz * int(self.graphics[:-1]) // 100
+        return max((mhz for mhz in supported_mhz if mhz <= target_mhz), default=min(supported_mhz, default=target_mhz))
 
     @property
     def text(self) -> str:
@@ -68,10 +68,10 @@ class ClockWish:
 def _read_graphics(given: Any) -> str:
     """Return "75%" or "1410"."""
     text = str(given if given is not None else "").strip() or DEFAULT_GRAPHICS
-    found = _GRAPHICS.match(text)
-    if found is None or isinstance(given, bool):
+    match = _GRAPHICS.match(text)
+    if match is None or isinstance(given, bool):
         raise Refused({"graphics": f"{text[:40]!r} is no clock: write MHz, as 1410, or a share of the highest, as 75%"})
-    number, unit = int(found[1]), found[2] or "MHz"
+    number, unit = int(match[1]), match[2] or "MHz"
     low, high = SHARE_PCT if unit == "%" else CLOCK_MHZ
     if not low <= number <= high:
         raise Refused({"graphics": f"{low} to {high} {unit}, not {number}"})

@@ -120,12 +120,12 @@ class Server:
 
     def document(self, method: str, path: str, body: Document | None = None, **more: str) -> Document:
         try:
-            found = json.loads(self.ask(method, path, body, **more))
+            document = json.loads(self.ask(method, path, body, **more))
         except (ValueError, RecursionError) as error:
             raise GateError(f"{self.address}{path} does not answer with JSON: is this the address of a Ridgepoint?") from error
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise GateError(f"{self.address}{path} answers with something else than a gate")
-        return found
+        return document
 
     def gate_create(self, asked: Document) -> Document:
         """One gate, however often it must be asked: where an answer was lost, the key finds the gate that was made."""
@@ -144,18 +144,18 @@ class Server:
 
 def follow_gate(server: Server, gate: Document, timeout_s: float, say: Callable[[str], None]) -> Document:
     """The gate when it has ended, or as it is after `timeout_s`."""
-    until, said = time.monotonic() + timeout_s, ""
+    until, last_line = time.monotonic() + timeout_s, ""
     while gate.get("exit_code") is None:
         line = "gate {}: {}".format(gate.get("id"), (gate.get("progress") or {}).get("says") or gate.get("status"))
-        if line != said:
+        if line != last_line:
             say(line)
-            said = line
+            last_line = line
         left = until - time.monotonic()
         if left <= 0:
             return gate
-        asked = time.monotonic()
+        start_s = time.monotonic()
         gate = server.gate(int(gate["id"]), min(WAIT_S, left))
-        if gate.get("exit_code") is None and time.monotonic() - asked < 1.0:     # the server waits for no one now
+        if gate.get("exit_code") is None and time.monotonic() - start_s < 1.0:     # the server waits for no one now
             time.sleep(min(3.0, max(0.0, until - time.monotonic())))
     return gate
 
@@ -209,9 +209,9 @@ def gate_table(gate: Mapping[str, Any]) -> str:
         why = str(kernel.get("reason") or "")
         if kernel.get("verdict") in ("SLOWER", "AMBIGUOUS", "NO DATA") and why and why not in str(gate.get("reason")):
             lines.append("{} {}: {}".format(MARK[kernel["verdict"]], _name(kernel), why))
-    for each in gate.get("standing") or []:
-        if isinstance(each, dict) and each.get("says") and str(each["says"]) not in "\n".join(lines):
-            lines.append(str(each["says"]))
+    for entry in gate.get("standing") or []:
+        if isinstance(entry, dict) and entry.get("says") and str(entry["says"]) not in "\n".join(lines):
+            lines.append(str(entry["says"]))
     lines += [f"Note: {note}" for note in (gate.get("notes") or [])[:SHOWN]]
     if gate.get("green"):
         lines.append(str(gate["green"]))
@@ -225,7 +225,7 @@ def gate_table(gate: Mapping[str, Any]) -> str:
 
 def _name(kernel: Mapping[str, Any]) -> str:
     shape = kernel.get("shape")
-    parts = [str(kernel.get("op", ""))] + ["{}={}".format(*each) for each in (shape.items() if isinstance(shape, dict) else ())]
+    parts = [str(kernel.get("op", ""))] + ["{}={}".format(*pair) for pair in (shape.items() if isinstance(shape, dict) else ())]
     return " ".join(str(kernel.get("key") or " ".join(parts)).split())[:90]
 
 
@@ -310,33 +310,33 @@ def gate_request(given: argparse.Namespace) -> Document:
     """The body of POST /api/gates/."""
     if not given.suite or not given.build:
         raise GateError("name --suite and --build (or --gate)")
-    asked: Document = {"suite": given.suite, "build": given.build}
+    query: Document = {"suite": given.suite, "build": given.build}
     if given.branch is None:
         given.branch = ci_branch(os.environ) or git_branch(given.build)
-    asked.update(git_history(given.build))
-    asked.update({name: getattr(given, name) for name in ("against", "parent", "branch", "title", "url") if getattr(given, name)})
+    query.update(git_history(given.build))
+    query.update({name: getattr(given, name) for name in ("against", "parent", "branch", "title", "url") if getattr(given, name)})
     environment = {name: getattr(given, name) for name in ("gpu", "toolkit", "driver", "device") if getattr(given, name)}
     if environment:
-        asked["environment"] = environment
+        query["environment"] = environment
     if given.allow_gone:
-        asked["allow_gone"] = True
+        query["allow_gone"] = True
     if given.runs and given.fresh_runs is not None:
         raise GateError("--runs and --fresh-runs: one of them")
     if given.shard and not given.runs:
         raise GateError("--shard is said of --runs")
     if given.runs:
-        asked["runs"] = read_runs(given.runs)
-        said = {"shard": given.shard, "attempt": ci_attempt(os.environ) if given.attempt is None else given.attempt}
-        asked.update({name: value for name, value in said.items() if value})
+        query["runs"] = read_runs(given.runs)
+        extras = {"shard": given.shard, "attempt": ci_attempt(os.environ) if given.attempt is None else given.attempt}
+        query.update({name: value for name, value in extras.items() if value})
     elif given.fresh_runs is not None:
-        asked["runs"] = given.fresh_runs
+        query["runs"] = given.fresh_runs
     if given.configs:
         try:
             with open(given.configs, encoding="utf-8") as file:
-                asked["configs"] = json.load(file, parse_constant=_no_constant)
+                query["configs"] = json.load(file, parse_constant=_no_constant)
         except (OSError, ValueError, RecursionError) as error:
             raise GateError(f"{given.configs}: {error}") from error
-    return asked
+    return query
 
 
 # ---- which job and try ----
@@ -370,8 +370,8 @@ def ci_branch(env: Mapping[str, str]) -> str:
     """
     if not any(env.get(name) for name in BRANCH_VARIABLES):
         return ""
-    for found in (_github, _gitlab, _jenkins, _buildkite, _circleci, _azure, _drone, _bitbucket, _codebuild, _others):
-        branch = found(env)
+    for reader in (_github, _gitlab, _jenkins, _buildkite, _circleci, _azure, _drone, _bitbucket, _codebuild, _others):
+        branch = reader(env)
         if branch is not None:
             own, base = own_repository(env), env.get("RIDGEPOINT_REPOSITORY", "")
             # a pipeline of a fork's own
@@ -432,10 +432,10 @@ def _dig(document: Any, *names: str) -> str:
 def _github_event(env: Mapping[str, str]) -> Document:
     try:
         with open(env.get("GITHUB_EVENT_PATH", ""), encoding="utf-8") as file:
-            found = json.loads(file.read(2**24))
+            event = json.loads(file.read(2**24))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return event if isinstance(event, dict) else {}
 
 
 def _gitlab(env: Mapping[str, str]) -> str | None:
@@ -547,8 +547,8 @@ OTHERS = {
 
 
 def _others(env: Mapping[str, str]) -> str | None:
-    for known, names in OTHERS.items():
-        by, _, value = known.partition("=")
+    for key, names in OTHERS.items():
+        by, _, value = key.partition("=")
         if not env.get(by) or (value and env[by] != value):
             continue
         number, source, repository, own, tag, branch = (env.get(name, "") for name in names)
@@ -575,10 +575,10 @@ def git_history(build: str) -> Document:
         return {}
     parents = _git("log", "--first-parent", f"-{MOST_ANCESTORS + 1}", "--format=%H", build).split()[1:]
     at = _git("show", "-s", "--format=%ct", build)
-    asked: Document = {"ancestors": parents} if parents else {}
+    history: Document = {"ancestors": parents} if parents else {}
     if at.isdigit() and FIRST_COMMIT_S < int(at) < time.time() + DAY_S / 2:                 # a committer's clock may be anywhere
-        asked["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(at)))
-    return asked
+        history["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(at)))
+    return history
 
 
 def _is_checkout_of(build: str) -> bool:
@@ -608,9 +608,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             gate = server.gate(given.gate)
             check_commit(given.github, given.head_sha, str(gate.get("build")))
         else:
-            asked = gate_request(given)
+            request = gate_request(given)
             check_commit(given.github, given.head_sha, given.build)
-            gate = server.gate_create(asked)
+            gate = server.gate_create(request)
         if given.start_only:
             say("gate {} was started: {}".format(gate["id"], (gate.get("links") or {}).get("page", "")))
             print(gate["id"])
@@ -704,25 +704,25 @@ def _say(line: str) -> None:
 
 def _read_bounded(answer: Any) -> bytes:
     """All of it: a connection that ends early raises, and half a report is never taken for one."""
-    found, until = bytearray(), time.monotonic() + ANSWER_S
+    content, until = bytearray(), time.monotonic() + ANSWER_S
     while True:
         part = answer.read1(2**16)
-        found += part
-        if len(found) > MAX_ANSWER:
+        content += part
+        if len(content) > MAX_ANSWER:
             raise GateError(f"the answer holds more than {MAX_ANSWER // 2**20} MiB")
         if time.monotonic() > until:
             raise TimeoutError(f"not at its end after {ANSWER_S:.0f} s")
         if not part:
             if answer.length:                    # bytes that were announced and did not come; None: nobody said how many
-                raise http.client.IncompleteRead(bytes(found), answer.length)
-            return bytes(found)
+                raise http.client.IncompleteRead(bytes(content), answer.length)
+            return bytes(content)
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:
     """What the server says, field by field."""
     try:
-        told = json.loads(error.read(2**16))
-        words = " — ".join(filter(None, (str(told.get("error", "")), str(told.get("hint", "")))))
+        document = json.loads(error.read(2**16))
+        words = " — ".join(filter(None, (str(document.get("error", "")), str(document.get("hint", "")))))
     except (ValueError, OSError, AttributeError, RecursionError, http.client.HTTPException):
         words = error.reason if isinstance(error.reason, str) else ""
     return f"{error.code}: {words[:2000]}"

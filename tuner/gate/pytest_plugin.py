@@ -69,12 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ridgepoint(name, shape, dtype, tag, …): arguments of every ridgepoint.measure of the test")
-    given = config.option
-    if given.ridgepoint_url and not (given.ridgepoint_suite and given.ridgepoint_commit):
+    options = config.option
+    if options.ridgepoint_url and not (options.ridgepoint_suite and options.ridgepoint_commit):
         raise pytest.UsageError("--ridgepoint-url needs --ridgepoint-suite and --ridgepoint-commit")
-    if given.ridgepoint_url and (problem := url_problem(given.ridgepoint_url)):
+    if options.ridgepoint_url and (problem := url_problem(options.ridgepoint_url)):
         raise pytest.UsageError(f"--ridgepoint-url: {problem}")
-    if not 1 <= given.ridgepoint_runs <= MOST_RUNS or not LEAST_SAMPLES <= given.ridgepoint_samples <= MOST_SAMPLES:
+    if not 1 <= options.ridgepoint_runs <= MOST_RUNS or not LEAST_SAMPLES <= options.ridgepoint_samples <= MOST_SAMPLES:
         raise pytest.UsageError(f"--ridgepoint-runs: 1 to {MOST_RUNS}; --ridgepoint-samples: {LEAST_SAMPLES} to {MOST_SAMPLES:,}")
     config.pluginmanager.register(Measurements(config), "ridgepoint-measurements")
 
@@ -168,22 +168,22 @@ class Measurements:
     def time(self, function: Callable[[], Any], setup: Callable[[], Any], flush: bool,
              samples: int | None) -> tuple[list[float], Record]:
         """Return samples in µs and what a run says of the device. Skips the test where it has none."""
-        wanted, count = self.config.option.ridgepoint_device, samples or self.config.option.ridgepoint_samples
-        torch = None if wanted == "cpu" else _torch_with_cuda()
-        if torch is None and wanted == "cuda":
+        device, count = self.config.option.ridgepoint_device, samples or self.config.option.ridgepoint_samples
+        torch = None if device == "cpu" else _torch_with_cuda()
+        if torch is None and device == "cuda":
             pytest.skip("no CUDA device here: --ridgepoint-device cpu measures the call's wall-clock time")
         with _turn():
             if torch is None:
-                told = {"gpu": "cpu", "toolkit": f"python {platform.python_version()}",
-                        "facts": {"device": "cpu", "processor": platform.processor() or platform.machine()}}
-                return _cpu_samples(function, setup, count), told
+                device_fields = {"gpu": "cpu", "toolkit": f"python {platform.python_version()}",
+                                 "facts": {"device": "cpu", "processor": platform.processor() or platform.machine()}}
+                return _cpu_samples(function, setup, count), device_fields
             us = _cuda_samples(torch, function, setup, flush, count)
             return us, _cuda_facts(torch, flush)
 
     def add(self, test: str, record: Record) -> None:
         """Keep a measurement of a test that runs. Raises ValueError where the process measured the same already."""
         for other, records in self._records.items():
-            if any(_key(each) == _key(record) for each in records):
+            if any(_key(other) == _key(record) for other in records):
                 raise ValueError(f"{record['op']} {record['shape']} is measured by {other} too: give name, shape or tag")
         self._records.setdefault(test, []).append({"run": self.run, **record})
 
@@ -206,16 +206,16 @@ class Measurements:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        told = getattr(node, "workeroutput", {}).get("ridgepoint")
-        if told is None:
+        pairs = getattr(node, "workeroutput", {}).get("ridgepoint")
+        if pairs is None:
             self._lines.append("a worker of pytest-xdist died: what it measured is lost")
-        self._from_workers += [(test, records) for test, records in told or ()]
+        self._from_workers += [(test, records) for test, records in pairs or ()]
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         workeroutput = getattr(self.config, "workeroutput", None)
         if workeroutput is not None:
-            workeroutput["ridgepoint"] = [list(each) for each in self.passed()]
+            workeroutput["ridgepoint"] = [list(pair) for pair in self.passed()]
         elif self.measures:
             measured = [*self.passed(), *self._from_workers]
             if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
@@ -225,26 +225,26 @@ class Measurements:
 
     def _finish(self, tests: list[str], records: list[Record]) -> bool:
         """Measure in further processes, write, send. False where a part of it failed."""
-        given, fine = self.config.option, True
-        for number in range(2, given.ridgepoint_runs + 1 if tests else 0):
+        options, fine = self.config.option, True
+        for number in range(2, options.ridgepoint_runs + 1 if tests else 0):
             more, why = fresh_run(self.config, tests)
             records += more
             if why:
                 fine = False
-                self._lines.append(f"run {number} of {given.ridgepoint_runs}: {why}")
-        runs, kernels = len({each["run"] for each in records}), len({_key(each) for each in records})
+                self._lines.append(f"run {number} of {options.ridgepoint_runs}: {why}")
+        runs, kernels = len({record["run"] for record in records}), len({_key(record) for record in records})
         self._lines.append(f"{len(records)} measurements: {kernels} kernel{'s' * (kernels != 1)}, "
                            f"{runs} process{'es' * (runs != 1)}")
         if self._skipped:
             names = ", ".join(sorted(self._skipped)[:5])
             self._lines.append(f"{len(self._skipped)} skipped, no runs: a gate whose baseline has them says NO DATA ({names})")
         try:
-            if given.ridgepoint_out:
-                Path(given.ridgepoint_out).write_bytes(as_lines(records))
-                self._lines.append(f"written to {given.ridgepoint_out}")
-            if given.ridgepoint_url and records:
-                self._lines.append(send(given.ridgepoint_url, given.ridgepoint_suite, given.ridgepoint_commit, records,
-                                        given.ridgepoint_shard))
+            if options.ridgepoint_out:
+                Path(options.ridgepoint_out).write_bytes(as_lines(records))
+                self._lines.append(f"written to {options.ridgepoint_out}")
+            if options.ridgepoint_url and records:
+                self._lines.append(send(options.ridgepoint_url, options.ridgepoint_suite, options.ridgepoint_commit, records,
+                                        options.ridgepoint_shard))
         except (OSError, ValueError) as error:
             self._lines.append(f"not sent or not written: {error}")
             return False
@@ -270,14 +270,14 @@ def as_lines(records: list[Record]) -> bytes:
 
 def fresh_run(config: pytest.Config, tests: list[str]) -> tuple[list[Record], str]:
     """Measure tests in another process of pytest; return its runs and what went wrong ("" nothing)."""
-    given = config.option
+    options = config.option
     with tempfile.TemporaryDirectory() as folder:
         out, names = Path(folder, "runs.jsonl"), Path(folder, "tests")
         names.write_text("".join(f"{test}\n" for test in tests))
         plugins = [part for name in config.option.plugins for part in ("-p", name)]         # as they were named for this process
         command = [sys.executable, "-m", "pytest", *plugins, "-q", "-p", "no:cacheprovider", f"--rootdir={config.rootpath}",
                    "--ridgepoint-url=", f"--ridgepoint-out={out}", "--ridgepoint-runs=1",
-                   f"--ridgepoint-samples={given.ridgepoint_samples}", f"--ridgepoint-device={given.ridgepoint_device}"]
+                   f"--ridgepoint-samples={options.ridgepoint_samples}", f"--ridgepoint-device={options.ridgepoint_device}"]
         command += [f"--config-file={config.inipath}"] if config.inipath else []
         command += ["-n0"] if config.pluginmanager.hasplugin("xdist") else []
         try:
@@ -286,8 +286,8 @@ def fresh_run(config: pytest.Config, tests: list[str]) -> tuple[list[Record], st
             records = [json.loads(line) for line in out.read_bytes().splitlines()] if out.exists() else []
         except (OSError, ValueError) as error:
             return [], str(error)
-        said = (ended.stdout.strip() or ended.stderr.strip()).decode(errors="replace").splitlines()
-        return records, "" if ended.returncode == 0 else f"pytest ended with {ended.returncode}: {said[-1][:200] if said else ''}"
+        lines = (ended.stdout.strip() or ended.stderr.strip()).decode(errors="replace").splitlines()
+        return records, "" if ended.returncode == 0 else f"pytest ended with {ended.returncode}: {lines[-1][:200] if lines else ''}"
 
 
 @contextmanager
@@ -375,14 +375,14 @@ def _cuda_facts(torch: Any, flush: bool) -> Record:
     environment = {"cuda": torch.version.cuda}
     with suppress(ImportError):
         environment["triton"] = importlib.import_module("triton").__version__
-    told: Record = {"gpu": properties.name, "gpu_uuid": card, "facts": {"device": "cuda", "l2_flushed": flush}}
+    fields: Record = {"gpu": properties.name, "gpu_uuid": card, "facts": {"device": "cuda", "l2_flushed": flush}}
     with suppress(OSError, subprocess.SubprocessError, ValueError):
         query = "clocks.sm,clocks.mem,temperature.gpu,power.draw,driver_version"
         command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits", *(["-i", card] if card else [])]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
-        *clocks, driver = [part.strip() for part in said[0].split(",")]
-        told["clocks"], environment["driver"] = ", ".join(clocks), driver
-    return {**told, "environment": {name: version for name, version in environment.items() if version}}
+        lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()
+        *clocks, driver = [part.strip() for part in lines[0].split(",")]
+        fields["clocks"], environment["driver"] = ", ".join(clocks), driver
+    return {**fields, "environment": {name: version for name, version in environment.items() if version}}
 
 
 # ---- the server ----

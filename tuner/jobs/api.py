@@ -72,13 +72,13 @@ class TuneListApi(APIView):
 
     @extend_schema(operation_id="tune_create", request=TuneRequest, responses={201: selectors.TuneJobJson})
     def post(self, request: Request) -> Response:
-        given = validated(TuneRequest, request.data)
-        if "dtype" not in given:
-            operator = find(given["operator"])
-            given["dtype"] = operator.dtypes[0] if operator else ""
-        if not given.get("effort"):
-            given = {"budget_trials": 120, "budget_seconds": 600.0, **given}
-        job = create_services.tune_create(owner=request.user, **given)
+        fields = validated(TuneRequest, request.data)
+        if "dtype" not in fields:
+            operator = find(fields["operator"])
+            fields["dtype"] = operator.dtypes[0] if operator else ""
+        if not fields.get("effort"):
+            fields = {"budget_trials": 120, "budget_seconds": 600.0, **fields}
+        job = create_services.tune_create(owner=request.user, **fields)
         return Response(selectors.job_json(job), status=201)
 
 

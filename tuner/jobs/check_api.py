@@ -50,24 +50,24 @@ class TuneCheckApi(APIView):
         OpenApiParameter("profile", int, description="whose hot shapes the form offers")])
     def post(self, request: Request) -> Response:
         """`fields`: name -> what is wrong; `queue`: what the job would meet. Nothing is made."""
-        asked = validated(TuneCheckRequest, request.data)
+        body = validated(TuneCheckRequest, request.data)
         hot = None
         if text := request.query_params.get("profile"):
-            found = new_services.profile_problems(text)
-            if found is None:
+            pair = new_services.profile_problems(text)
+            if pair is None:
                 raise ValidationError({"profile": ["there is no such profile"]})
-            hot = found[1]
+            hot = pair[1]
         try:
-            typed = QueryDict(asked["form"])
+            typed = QueryDict(body["form"])
         except SuspiciousOperation as error:                # more fields than DATA_UPLOAD_MAX_NUMBER_FIELDS
             raise ValidationError({"form": [str(error)]}) from error
         form = job_form(new_services.device_choices(), hot, typed)
         wrong = {name: " ".join(map(str, errors)) for name, errors in form.errors.items()}
-        given, queue = form.cleaned_data, None
-        problems = new_services.asked_problems(given, hot)
+        fields, queue = form.cleaned_data, None
+        problems = new_services.asked_problems(fields, hot)
         if not wrong:
-            wrong = at_fields(form, new_services.asked_errors(problems, given))
-        if given.get("device"):
-            outlook = new_services.asked_outlook(problems, given["device"])
+            wrong = at_fields(form, new_services.asked_errors(problems, fields))
+        if fields.get("device"):
+            outlook = new_services.asked_outlook(problems, fields["device"])
             queue = make_answer(OutlookJson, outlook)
         return Response({"fields": wrong, "jobs": len(problems), "queue": queue})

@@ -88,10 +88,10 @@ class Comparison:
 def compare(a: Sequence[Trial], b: Sequence[Trial], same_problem: bool) -> Comparison:
     """Compare two jobs' trials; with `same_problem` both are measured by the better winner."""
     timed = [_full_trials(a), _full_trials(b)]
-    bests = [min(each.values(), default=None, key=lambda trial: trial.median_ms or math.inf) for each in timed]
+    bests = [min(trials.values(), default=None, key=lambda trial: trial.median_ms or math.inf) for trials in timed]
     best_ms = (_median_ms(bests[0]), _median_ms(bests[1]))
-    known = [ms for ms in best_ms if ms is not None]
-    goals = [min(known) if same_problem and known else ms for ms in best_ms]
+    times_ms = [ms for ms in best_ms if ms is not None]
+    goals = [min(times_ms) if same_problem and times_ms else ms for ms in best_ms]
     soon = [tuple(milestones(trials, goal)) if goal is not None else () for trials, goal in zip((a, b), goals, strict=True)]
     pairs = tuple(Pair(trial.config, trial.median_ms or 0.0, timed[1][key].median_ms or 0.0)
                   for key, trial in timed[0].items() if key in timed[1])
@@ -161,7 +161,7 @@ class SharedConfig:
 def carried_losses(jobs: Sequence[Sequence[Trial]]) -> list[list[float | None]]:
     """Return [i][j]: winner of job i measured in job j ÷ best of j; None if not measured."""
     timed = [_full_trials(trials) for trials in jobs]
-    bests = [min(each.values(), default=None, key=lambda trial: trial.median_ms or math.inf) for each in timed]
+    bests = [min(trials.values(), default=None, key=lambda trial: trial.median_ms or math.inf) for trials in timed]
     return [[_carry_winner(winner, other, _median_ms(best)).loss for other, best in zip(timed, bests, strict=True)]
             for winner in bests]
 
@@ -171,10 +171,10 @@ def best_shared_config(jobs: Sequence[Sequence[Trial]]) -> SharedConfig | None:
     timed = [_full_trials(trials) for trials in jobs]
     if not timed or not all(timed):
         return None
-    bests = [min(trial.median_ms or math.inf for trial in each.values()) for each in timed]
+    bests = [min(trial.median_ms or math.inf for trial in trials.values()) for trials in timed]
     best_config: SharedConfig | None = None
-    for key in set.intersection(*(set(each) for each in timed)):
-        losses = [(each[key].median_ms or math.inf) / best for each, best in zip(timed, bests, strict=True)]
+    for key in set.intersection(*(set(trials) for trials in timed)):
+        losses = [(trials[key].median_ms or math.inf) / best for trials, best in zip(timed, bests, strict=True)]
         worst, mean = max(losses), math.exp(sum(map(math.log, losses)) / len(losses))
         if best_config is None or (worst, mean) < (best_config.worst, best_config.mean):
             best_config = SharedConfig(timed[0][key].config, worst, mean)
@@ -226,7 +226,7 @@ def answer_text(pair: JobPair) -> str:
         better, worse = (pair.a, pair.b) if a_ms < b_ms else (pair.b, pair.a)
         times = max(a_ms, b_ms) / min(a_ms, b_ms)
         best = f"Job {better.pk} found {_time_text(min(a_ms, b_ms))}, {times:.2f}× faster than job {worse.pk}"
-    soon = [next(each for each in side if each.within == 1.05) for side in pair.result.reached]
+    soon = [next(milestone for milestone in side if milestone.within == 1.05) for side in pair.result.reached]
     sooner = [f"job {job.pk} after {each.trials} trial{'s' * (each.trials != 1)}" if each.trials else f"job {job.pk} never"
               for job, each in zip((pair.a, pair.b), soon, strict=True)]
     return f"{best}. Within 5 % of it: {sooner[0]}, {sooner[1]}."

@@ -58,8 +58,8 @@ class TuneExtendApi(APIView):
     @extend_schema(operation_id="tune_extend", request=ExtendRequest, responses=selectors.TuneJobJson)
     def post(self, request: Request, pk: int) -> Response:
         """More budget. A job that has ended goes on from its rows."""
-        asked = validated(ExtendRequest, request.data)
-        job = control_services.tune_extend(get_object_or_404(TuneJob, pk=pk), **asked)
+        fields = validated(ExtendRequest, request.data)
+        job = control_services.tune_extend(get_object_or_404(TuneJob, pk=pk), **fields)
         return Response(selectors.job_json(job))
 
 
@@ -80,8 +80,8 @@ class TuneMoveApi(APIView):
     @extend_schema(operation_id="tune_move", request=MoveRequest, responses=QueueOrderJson)
     def post(self, request: Request, pk: int) -> Response:
         """Put a waiting job before or after another. What then stands in front of it keeps its place."""
-        asked = validated(MoveRequest, request.data)
-        beside = {name: get_object_or_404(TuneJob, pk=other) for name, other in asked.items()}
+        fields = validated(MoveRequest, request.data)
+        beside = {name: get_object_or_404(TuneJob, pk=other) for name, other in fields.items()}
         return Response({"queue": control_services.queue_move(get_object_or_404(TuneJob, pk=pk), **beside)})
 
 
@@ -164,8 +164,8 @@ class GroupListApi(APIView):
     @extend_schema(operation_id="group_create", request=GroupRequest, responses={201: groups.GroupJson})
     def post(self, request: Request) -> Response:
         """Many shapes as one order; each is a job of its own and starts from what the others found."""
-        asked = validated(GroupRequest, request.data)
-        group = groups.group_create(owner=request.user, **asked)
+        fields = validated(GroupRequest, request.data)
+        group = groups.group_create(owner=request.user, **fields)
         return Response(groups.group_json(group), status=201)
 
 

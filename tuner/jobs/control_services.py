@@ -157,7 +157,7 @@ def queue_outlook(device: str, worth_s: float | None) -> Outlook:
     before = Q() if worth_s is None else Q(priority__isnull=False) | Q(worth_s__gte=worth_s)        # without a worth: the last
     why_not = ""
     if not serving:
-        missing = [one.why_not for one in devices.list_devices() if one.value == device and one.why_not]
+        missing = [place.why_not for place in devices.list_devices() if place.value == device and place.why_not]
         why_not = missing[0] if missing else "no worker with this GPU is running"
     return Outlook(why_not, same.filter(before, status=Status.QUEUED).count(), same.filter(status=Status.RUNNING).count(),
                    sum(worker.get("busy") is None for worker in serving))
@@ -184,8 +184,8 @@ def queue_move(job: TuneJob, before: TuneJob | None = None, after: TuneJob | Non
         order.insert(place, job.pk)
         pinned = [row.pk for row in rows if row.priority is not None and row.pk != job.pk]
         last = max([place, *(order.index(pk) for pk in pinned)])
-        for at, pk in enumerate(order[:last + 1]):
-            TuneJob.objects.filter(pk=pk).update(priority=float(last + 1 - at))
+        for index, pk in enumerate(order[:last + 1]):
+            TuneJob.objects.filter(pk=pk).update(priority=float(last + 1 - index))
     _refresh_and_publish(job)
     return order
 

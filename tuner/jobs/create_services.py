@@ -178,7 +178,7 @@ def _device_problems(operator: str, shape: Mapping[str, int], dtype: str, device
         return {"device": f"this landscape recorded {landscape.operator}, not {operator}"}
     problems = {}
     if landscape.index_of(shape) is None:
-        recorded = "; ".join(" ".join(f"{k}={v}" for k, v in one.shape.items()) for one in landscape.shapes)
+        recorded = "; ".join(" ".join(f"{k}={v}" for k, v in recording.shape.items()) for recording in landscape.shapes)
         problems["shape"] = f"not recorded; this landscape holds: {recorded}"
     if dtype != devices.landscape_dtype(landscape):
         problems["dtype"] = f"recorded with {devices.landscape_dtype(landscape)} only"

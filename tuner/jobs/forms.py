@@ -37,7 +37,7 @@ def parse_shapes(text: str) -> list[dict[str, int]]:
     if len(lines) > MAX_LINES:
         raise ValueError(f"at most {MAX_LINES} shapes, one a line")
     shapes = [parse_shape(line) for line in lines]
-    return [shape for at, shape in enumerate(shapes) if shape not in shapes[:at]]
+    return [shape for index, shape in enumerate(shapes) if shape not in shapes[:index]]
 
 
 class BudgetForm(forms.Form):
@@ -74,7 +74,7 @@ class BudgetForm(forms.Form):
         if plateau_of(str(data.get("strategy")), 1) is None:
             data["plateau"] = None               # an effort's number: it does not end this search
         numbers = (data.get("budget_trials"), data.get("budget_seconds"), data.get("plateau"))
-        if preset is not None and any(given not in (None, of) for given, of in
+        if preset is not None and any(number not in (None, of) for number, of in
                                       zip(numbers, (preset.trials, preset.seconds, preset.plateau), strict=True)):
             data["effort"] = OWN
         elif preset is None and numbers[0] is None and numbers[1] is None:
@@ -134,8 +134,8 @@ def job_form(places: Sequence[Device], hot: Sequence[Mapping[str, Any]] | None =
     """Return the form of a new job, or of the `hot` shapes of a profile."""
     options = [(place.value, f"{place.title} (no worker)" if place.why_not else place.title) for place in places]
     if hot is not None:
-        return HotForm(typed, initial=initial, devices=options, problems=[each["problem"] for each in hot])
-    named = {(given or {}).get("operator") for given in (typed, initial)}
+        return HotForm(typed, initial=initial, devices=options, problems=[row["problem"] for row in hot])
+    named = {(fields or {}).get("operator") for fields in (typed, initial)}
     return TuneForm(typed, initial=initial, devices=options,
                     operators=[(operator.name, operator.title) for operator in all_operators().values()
                                if operator.newest or operator.name in named])
@@ -149,6 +149,6 @@ def at_fields(form: BudgetForm, problems: Mapping[str, str]) -> dict[str, str]:
         field, _, part = name.partition(".")
         if field not in form.fields:
             field, part = shapes, name
-        told = f"{part}: {text}" if part else text
-        placed[field] = f"{placed[field]}; {told}" if field in placed else told
+        sentence = f"{part}: {text}" if part else text
+        placed[field] = f"{placed[field]}; {sentence}" if field in placed else sentence
     return placed

@@ -125,9 +125,9 @@ def winner_transfers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         trials = [selectors.lean_trials(row["job"]) for row in shown]
         one = best_shared_config(trials)
         tables.append({"operator": operator, "dtype": dtype, "gpu": gpu, "rows": [
-            {"row": row, "cells": [{"loss": loss, "itself": at == other, "kind": _loss_class(loss)}
+            {"row": row, "cells": [{"loss": loss, "itself": index == other, "kind": _loss_class(loss)}
                                    for other, loss in enumerate(line)]}
-            for at, (row, line) in enumerate(zip(shown, carried_losses(trials), strict=True))],
+            for index, (row, line) in enumerate(zip(shown, carried_losses(trials), strict=True))],
             "one": one, "one_config": texts.config_in_order(one.config) if one else None, "left_out": len(members) - len(shown)})
     return tables
 
@@ -136,7 +136,7 @@ def _loss_class(loss: float | None) -> str:
     """Return the class of slowness, as in static/js/tune/space.js."""
     if loss is None:
         return "never"
-    return next(f"s{at}" for at, limit in enumerate((1.05, 1.25, 1.5, 2, 4, float("inf"))) if loss <= limit)
+    return next(f"s{index}" for index, limit in enumerate((1.05, 1.25, 1.5, 2, 4, float("inf"))) if loss <= limit)
 
 
 def mean_speedup(jobs: list[TuneJob]) -> float | None:

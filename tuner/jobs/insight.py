@@ -105,7 +105,7 @@ def _explained_shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[
     blocks: dict[str, NDArray[np.float64]] = {}
     for name in names:
         values = [trial.config.get(name) for trial in measured]
-        index = {value: at for at, value in enumerate(dict.fromkeys(values))}
+        index = {value: position for position, value in enumerate(dict.fromkeys(values))}
         if len(index) > 1:
             codes = np.array([index[value] for value in values])
             blocks[name] = (codes[:, None] == np.arange(1, len(index))).astype(float)
@@ -118,7 +118,7 @@ def _explained_shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[
     if total <= 0:
         return {}, None
     columns = np.hstack([np.ones((n, 1)), *blocks.values()])
-    owner = np.concatenate([[-1], *[np.full(block.shape[1], at) for at, block in enumerate(blocks.values())]])
+    owner = np.concatenate([[-1], *[np.full(block.shape[1], position) for position, block in enumerate(blocks.values())]])
     gram, moment, square = columns.T @ columns, columns.T @ y, float(y @ y)
 
     def left(keep: NDArray[np.bool_]) -> tuple[float, int]:
@@ -130,8 +130,8 @@ def _explained_shares(names: Sequence[str], measured: Sequence[Trial]) -> tuple[
     error, rank = left(np.full(coefficients, True))
     mean_error = error / max(1, n - rank)
     shares = {}
-    for at, name in enumerate(blocks):
-        without, less = left(owner != at)
+    for position, name in enumerate(blocks):
+        without, less = left(owner != position)
         shares[name] = max(0.0, without - error - (rank - less) * mean_error) / (total + mean_error)
     explained = max(0.0, total - error - (rank - 1) * mean_error) / (total + mean_error)
     return shares, explained
@@ -160,8 +160,8 @@ class TimeSpent:
     @property
     def saved_s(self) -> float | None:
         """Return the seconds saved by racing and pruning; None where unknown."""
-        known = [each for each in (self.raced_saved_s, self.compiled_saved_s) if each is not None]
-        return sum(known) if known else None
+        savings = [saving for saving in (self.raced_saved_s, self.compiled_saved_s) if saving is not None]
+        return sum(savings) if savings else None
 
 
 BEFORE_THE_GPU = ("spills", "resources", "quarantined")
@@ -170,24 +170,24 @@ BEFORE_THE_GPU = ("spills", "resources", "quarantined")
 def time_spent(trials: Sequence[Trial], elapsed_s: float) -> TimeSpent:
     """Return the sum of the trials' `measure_s` or `gpu_s`, `compile_s` and savings."""
     facts = [trial.outcome.facts for trial in trials]
-    gpu = [held for trial in trials if (held := _gpu_seconds(trial)) is not None]
-    compiling = [took for each in facts if (took := finite_number(each.get("compile_s"))) is not None]
-    racing = [each["racing"] for each in facts if isinstance(each.get("racing"), Mapping)]
-    saved = [less for each in racing if (less := finite_number(each.get("saved_s"))) is not None]
-    throttled = [each["throttled"] for each in facts if isinstance(each.get("throttled"), Mapping)]
+    gpu = [seconds for trial in trials if (seconds := _gpu_seconds(trial)) is not None]
+    compiling = [took for entry in facts if (took := finite_number(entry.get("compile_s"))) is not None]
+    racing = [entry["racing"] for entry in facts if isinstance(entry.get("racing"), Mapping)]
+    saved = [less for entry in racing if (less := finite_number(entry.get("saved_s"))) is not None]
+    throttled = [entry["throttled"] for entry in facts if isinstance(entry.get("throttled"), Mapping)]
     early = sum(isinstance(trial.outcome, Rejected) and trial.outcome.reason in BEFORE_THE_GPU
                 and _gpu_seconds(trial) is None for trial in trials)
-    timed = [held for trial in trials if isinstance(trial.outcome, Measured) and (held := _gpu_seconds(trial)) is not None]
+    timed = [seconds for trial in trials if isinstance(trial.outcome, Measured) and (seconds := _gpu_seconds(trial)) is not None]
     return TimeSpent(elapsed_s, sum(gpu) if gpu else None, sum(compiling) if compiling else None,
-                 sum(each.get("ended") == "raced" for each in facts), sum(saved) if saved else None,
-                 sum(int(finite_number(each.get("discarded")) or 0) for each in throttled),
+                 sum(entry.get("ended") == "raced" for entry in facts), sum(saved) if saved else None,
+                 sum(int(finite_number(entry.get("discarded")) or 0) for entry in throttled),
                  early, early * sum(timed) / len(timed) if timed and early else None)
 
 
 def _gpu_seconds(trial: Trial) -> float | None:
     """Return seconds that a trial held the GPU (`measure_s`), or was timed on it (`gpu_s`)."""
-    told = (finite_number(trial.outcome.facts.get(name)) for name in ("measure_s", "gpu_s"))
-    return next((seconds for seconds in told if seconds is not None), None)
+    numbers = (finite_number(trial.outcome.facts.get(name)) for name in ("measure_s", "gpu_s"))
+    return next((seconds for seconds in numbers if seconds is not None), None)
 
 
 # ---- how soon ----

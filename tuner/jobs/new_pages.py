@@ -35,11 +35,11 @@ def tune_new(request: HttpRequest) -> HttpResponse:
     form = job_form(places, typed=request.POST)
     if form.is_valid():
         try:
-            made = new_services.create_jobs(request.user, dict(form.cleaned_data))
+            destination = new_services.create_jobs(request.user, dict(form.cleaned_data))
         except Refused as error:
             _add_errors(form, error)
         else:
-            return redirect(*made)
+            return redirect(*destination)
     return _render_form(request, form, places, status=400)
 
 
@@ -49,7 +49,7 @@ def _tune_from_profile(request: HttpRequest, places: list[devices.Device]) -> Ht
         return redirect("tune-new")
     profile, hot = problems
     gpu = new_services.serving_device(places, profile.gpu)
-    suggested = [each["problem"] for each in hot if each["suggested"]]
+    suggested = [row["problem"] for row in hot if row["suggested"]]
     initial = {"device": gpu.value, "strategy": DEFAULT, **_effort_fields(DEFAULT_EFFORT), "hot": suggested}
     form = job_form(places, hot, request.POST if request.method == "POST" else None, initial)
     if request.method == "POST" and form.is_valid():
@@ -81,17 +81,17 @@ def _effort_fields(name: str) -> dict[str, Any]:
 
 def _initial_fields(request: HttpRequest, places: list[devices.Device]) -> dict[str, Any]:
     """Return initial fields from the query, else the first operator's first preset."""
-    given, known = request.GET, all_operators()
-    operator = known.get(given.get("operator", ""), next(iter(known.values())))
-    named = {dim.name: int(given[dim.name]) for dim in operator.dims if given.get(dim.name, "").isdecimal()}
+    query, operators = request.GET, all_operators()
+    operator = operators.get(query.get("operator", ""), next(iter(operators.values())))
+    named = {dim.name: int(query[dim.name]) for dim in operator.dims if query.get(dim.name, "").isdecimal()}
     runs = [device for device in places if not device.why_not and device.operator in (None, operator.name)]
     fits = [device for device in runs if device.operator is None or not named or named in device.shapes]
     device = next(iter(fits or runs), None)
-    plain = {name: given[name] for name in PLAIN if given.get(name)}
-    effort = _effort_fields(given["effort"]) if given.get("effort") in EFFORTS else _effort_fields(DEFAULT_EFFORT)
+    plain = {name: query[name] for name in PLAIN if query.get(name)}
+    effort = _effort_fields(query["effort"]) if query.get("effort") in EFFORTS else _effort_fields(DEFAULT_EFFORT)
     if any(name in plain for name in ("budget_trials", "budget_seconds")):
         effort["effort"] = ""
-    edited = new_services.edited_space_of(given.get("space_of", ""))
+    edited = new_services.edited_space_of(query.get("space_of", ""))
     return {"space": json.dumps(edited) if edited else "", "operator": operator.name,
             "dtype": operator.dtypes[0], "strategy": DEFAULT,
             "shape": pairs_text(named or dict(operator.presets[0])), "device": device.value if device else places[0].value,
@@ -100,10 +100,10 @@ def _initial_fields(request: HttpRequest, places: list[devices.Device]) -> dict[
 
 def _render_form(request: HttpRequest, form: BudgetForm, places: list[devices.Device], status: int = 200,
                  **more: Any) -> HttpResponse:
-    known = all_operators()
+    operators = all_operators()
     facts = {
         "operators": {op.name: {"dtypes": op.dtypes, "presets": [pairs_text(dict(s)) for s in op.presets],
-                                "dims": [{"name": d.name, "meaning": d.meaning} for d in op.dims]} for op in known.values()},
+                                "dims": [{"name": d.name, "meaning": d.meaning} for d in op.dims]} for op in operators.values()},
         "devices": {device.value: _device_facts(device) for device in places},
         "efforts": {name: asdict(effort) for name, effort in EFFORTS.items()},
         "whole_space": [name for name, method in STRATEGIES.items() if method.whole_space], **new_services.trial_seconds(),

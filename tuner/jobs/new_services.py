@@ -26,8 +26,8 @@ def device_choices() -> list[devices.Device]:
     models = Profile.objects.exclude(gpu="").order_by("gpu").values_list("gpu", flat=True).distinct()[:MODELS]
     missing = [devices.Device(f"{devices.GPU}:{model}", f"Only {model}", why_not="no worker with this GPU is running")
                for model in models if f"{devices.GPU}:{model}" not in values]
-    at = 1 + sum(devices.is_gpu(device.value) for device in choices[1:])
-    return [*choices[:at], *missing, *choices[at:]]
+    index = 1 + sum(devices.is_gpu(device.value) for device in choices[1:])
+    return [*choices[:index], *missing, *choices[index:]]
 
 
 def trial_seconds() -> dict[str, Any]:
@@ -49,9 +49,9 @@ def profile_problems(text: str) -> tuple[Profile, list[dict[str, Any]]] | None:
     if profile is None:
         return None
     rows = []
-    for at, each in enumerate(worth_selectors.hot_shapes(profile)):
+    for index, each in enumerate(worth_selectors.hot_shapes(profile)):
         wins = each.worth.seconds is None or each.worth.seconds > 0     # unknown may win
-        suggested = at < SUGGESTED and each.share_pct >= SUGGESTED_LEAST_PCT and each.tuned is None and wins
+        suggested = index < SUGGESTED and each.share_pct >= SUGGESTED_LEAST_PCT and each.tuned is None and wins
         rows.append({"hot": each, "problem": problem_text(each.operator, each.dtype, each.shape), "suggested": suggested})
     return profile, rows
 
@@ -65,7 +65,7 @@ def asked_problems(given: Mapping[str, Any], hot: Sequence[Mapping[str, Any]] | 
     """Return operator, dtype and shape of each job that a form asks for, as far as it is filled in."""
     if hot is not None:
         picked = [row["hot"] for row in hot if row["problem"] in set(given.get("hot", ()))]
-        return [{"operator": each.operator, "dtype": each.dtype, "shape": dict(each.shape)} for each in picked]
+        return [{"operator": hot_shape.operator, "dtype": hot_shape.dtype, "shape": dict(hot_shape.shape)} for hot_shape in picked]
     if "operator" not in given or "dtype" not in given:
         return []
     return [{"operator": given["operator"], "dtype": given["dtype"], "shape": shape} for shape in given.get("shape", ())]
@@ -77,8 +77,8 @@ def asked_errors(problems: Sequence[Mapping[str, Any]], given: Mapping[str, Any]
     if given.get("space") and len(problems) > groups.MAX_EDITED:
         return {"space": f"an edited space is for at most {groups.MAX_EDITED} shapes at once"}
     for problem in problems:
-        asked: dict[str, Any] = {**problem, **{name: given.get(name) for name in ("device", *BUDGET)}}
-        wrong |= create_services.tune_problems(**asked)[1]
+        fields: dict[str, Any] = {**problem, **{name: given.get(name) for name in ("device", *BUDGET)}}
+        wrong |= create_services.tune_problems(**fields)[1]
     return wrong
 
 
@@ -118,8 +118,8 @@ def create_jobs(owner: Any, given: dict[str, Any]) -> Destination:
 
 
 def _is_valid(operator: str, shape: Mapping[str, int], dtype: str) -> bool:
-    known = find(operator)
-    return known is not None and not known.problems(shape, dtype)
+    known_operator = find(operator)
+    return known_operator is not None and not known_operator.problems(shape, dtype)
 
 
 def create_hot_group(owner: Any, profile: Profile, hot: Sequence[dict[str, Any]], given: dict[str, Any]) -> Destination:

@@ -65,7 +65,7 @@ def library_won(job: TuneJob) -> float | None:
     if not job.best_ms:
         return None
     finalists = job.finalists if job.status == TuneJob.Status.DONE else []
-    first = next((each for each in finalists if each.get("median_ms")), {"median_ms": job.best_ms})
+    first = next((finalist for finalist in finalists if finalist.get("median_ms")), {"median_ms": job.best_ms})
     check = check_library(first, job.library_ms)
     return library_gain(check.as_json()) if check else None
 
@@ -90,4 +90,4 @@ def _default_stands(job: TuneJob) -> str:
 
 def _finalist(finalists: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Return the default configuration among finalists that were measured."""
-    return next((one for one in finalists if one.get("default") and not one.get("reason")), None)
+    return next((finalist for finalist in finalists if finalist.get("default") and not finalist.get("reason")), None)

@@ -48,12 +48,12 @@ class Savings:
 
 def job_savings(job: TuneJob, trials: Sequence[Trial]) -> Savings:
     """Return the runner's own counts where kept, else the trials'; a replay spends no GPU."""
-    told = insight.time_spent(trials, job.elapsed_s)
+    spending = insight.time_spent(trials, job.elapsed_s)
     use = job.counters or {}
     pruned = sum(job.pruned.values()) if job.pruned else 0
     per_trial = job.elapsed_s / len(trials) if trials and job.elapsed_s and not job.recorded else None
-    busy = finite_number(use.get("busy_share")) if use.get("busy_s") else told.busy
-    return Savings(told, busy, finite_number(use.get("compile_s")) or told.compile_s,
+    busy = finite_number(use.get("busy_share")) if use.get("busy_s") else spending.busy
+    return Savings(spending, busy, finite_number(use.get("compile_s")) or spending.compile_s,
                  use.get("compilers"), use.get("replaced"), finite_number(use.get("prepare_s")), pruned,
                  pruned * per_trial if per_trial and pruned else None)
 
@@ -99,12 +99,12 @@ def clock_range(trials: Sequence[Trial]) -> ClockRangeJson | None:
 
 def effects_text(insights: insight.Insight) -> str:
     """Return in a sentence which parameters matter; "" while too little is known."""
-    known = [effect for effect in insights.effects if effect.share is not None]
-    if not known or insights.explained is None:
+    effects = [effect for effect in insights.effects if effect.share is not None]
+    if not effects or insights.explained is None:
         return ""
-    first = known[0]
+    first = effects[0]
     best = f", {first.best.value} is best" if first.best else ""
-    rest = [f"{effect.name} {100 * (effect.share or 0):.0f} %" for effect in known[1:3] if (effect.share or 0) >= 0.01]
+    rest = [f"{effect.name} {100 * (effect.share or 0):.0f} %" for effect in effects[1:3] if (effect.share or 0) >= 0.01]
     more = f"; then {' and '.join(rest)}" if rest else ""
     return (f"{first.name} matters most: it alone explains {100 * (first.share or 0):.0f} % of the differences in "
             f"time{best}{more}. Parameter by parameter {100 * insights.explained:.0f} % is explained; the rest is how they "
@@ -159,7 +159,7 @@ def job_detail(job: TuneJob, trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         "job": job, "shape": texts.in_order(job.operator, job.shape), "n_trials": len(trials),
         "measured_with": texts.measured_with(job), "space_text": edit_text(job.space),
-        "finalists": [{**each, "config": texts.config_in_order(each["config"])} for each in job.finalists],
+        "finalists": [{**finalist, "config": texts.config_in_order(finalist["config"])} for finalist in job.finalists],
         "fastest": sorted((t for t in trials if t.median_ms is not None), key=lambda t: t.median_ms or 0)[:FASTEST],
         "failures": selectors.count_failures(trials), "progress": selectors.progress(job, len(trials)),
         "progress_text": progress_text(job, trials), "asked": selectors.asked_of(job), "silent_s": silent_seconds(job),
@@ -227,11 +227,11 @@ def queue_rows() -> list[dict[str, Any]]:
                    .values_list("job").annotate(Count("id")))
     waiting = list(control_services.waiting_jobs()[:QUEUE_SHOWN])
     rows = [*sorted(active, key=lambda job: (job.status != TuneJob.Status.RUNNING, job.pk)), *waiting]
-    places = {job.pk: at for at, job in enumerate(waiting)}
+    places = {job.pk: index for index, job in enumerate(waiting)}
 
     def neighbour(job: TuneJob, step: int) -> int | None:
-        at = places.get(job.pk, -9) + step
-        return waiting[at].pk if 0 <= at < len(waiting) else None
+        index = places.get(job.pk, -9) + step
+        return waiting[index].pk if 0 <= index < len(waiting) else None
 
     return [{"job": job, "shape": texts.in_order(job.operator, job.shape), "by_hand": job.priority is not None,
              "waits": job.pk in places, "before": neighbour(job, -1), "after": neighbour(job, 1),
@@ -240,8 +240,8 @@ def queue_rows() -> list[dict[str, Any]]:
 
 def total_worth(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the summed worth of the rows in s; None where none is known."""
-    known = [row["job"].worth_s for row in rows if row["job"].worth_s]
-    return sum(known) if known else None
+    seconds = [row["job"].worth_s for row in rows if row["job"].worth_s]
+    return sum(seconds) if seconds else None
 
 
 def recent_groups() -> list[dict[str, Any]]:

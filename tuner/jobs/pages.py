@@ -134,7 +134,7 @@ def tune_compare(request: HttpRequest) -> HttpResponse:
     """Compare jobs ?a=1&b=2; without both show the form."""
     chosen = [_find_job(request.GET.get(name, "")) for name in ("a", "b")]
     offered = comparison.job_choices(limit=comparison.LISTED)
-    listed = {each.value for each in offered}
+    listed = {choice.value for choice in offered}
     offered += [comparison.job_choice(job) for job in chosen if job is not None and str(job.pk) not in listed]
     context: dict[str, Any] = {"a": chosen[0], "b": chosen[1], "choices": offered}
     if chosen[0] is None or chosen[1] is None:
@@ -153,8 +153,8 @@ def tune_compare(request: HttpRequest) -> HttpResponse:
 
 
 def _job_labels(pair: comparison.JobPair) -> tuple[str, str]:
-    one, other = (f"job {job.pk}: {job.strategy}" for job in (pair.a, pair.b))
-    return one, other
+    label, other = (f"job {job.pk}: {job.strategy}" for job in (pair.a, pair.b))
+    return label, other
 
 
 # ---- the quarantine ----
@@ -167,8 +167,8 @@ def quarantine_list(request: HttpRequest) -> HttpResponse:
     shown: list[dict[str, Any]] = [{"row": row, "config": config_in_order(row.config), "shape": in_order(row.operator, row.shape)}
              for row in rows[:LIST_LIMIT]]
     return render(request, "tuner/quarantine.html", {
-        "in_force": [one for one in shown if one["row"].lifted is None],
-        "lifted": [one for one in shown if one["row"].lifted is not None], "total": rows.count(), "filters": filters,
+        "in_force": [entry for entry in shown if entry["row"].lifted is None],
+        "lifted": [entry for entry in shown if entry["row"].lifted is not None], "total": rows.count(), "filters": filters,
         "by_reason": quarantine.count_reasons(filters), "filtered": any(filters.values())})
 
 

@@ -41,15 +41,15 @@ def progress_columns(trials: Sequence[Trial]) -> dict[str, list[Any]]:
 def progress_curves(trials: tuple[Sequence[Trial], Sequence[Trial]], labels: tuple[str, str], *,
                best_ms: tuple[float | None, float | None], same: bool, by_seconds: bool) -> dict[str, Any]:
     """Return best so far of two jobs as multiples of the best (of both for one problem, else of each)."""
-    known = [ms for ms in best_ms if ms is not None]
+    times_ms = [ms for ms in best_ms if ms is not None]
     plot = figure(height=300, x_axis_label="job time (s)" if by_seconds else "trial", y_axis_label="best so far ÷ best",
                   y_axis_type="log")
-    for at, (each, label, own_ms, dash) in enumerate(zip(trials, labels, best_ms, ("solid", "dashed"), strict=True)):
-        goal = min(known) if same and known else own_ms
-        columns = progress_columns(each) if goal else progress_columns(())
+    for index, (own_trials, label, own_ms, dash) in enumerate(zip(trials, labels, best_ms, ("solid", "dashed"), strict=True)):
+        goal = min(times_ms) if same and times_ms else own_ms
+        columns = progress_columns(own_trials) if goal else progress_columns(())
         source = ColumnDataSource({"x": columns["at_s" if by_seconds else "number"], "ms": columns["best"],
                                    "times": [ms / (goal or 1.0) for ms in columns["best"]]})
-        line = plot.step("x", "times", source=source, mode="after", line_width=2.5, line_dash=dash, color=SERIES[at],
+        line = plot.step("x", "times", source=source, mode="after", line_width=2.5, line_dash=dash, color=SERIES[index],
                          legend_label=label)
         plot.add_tools(HoverTool(renderers=[line], tooltips=[(label, "@times{0.000}×"), ("best so far", "@ms{0.0000} ms")]))
     plot.legend.location = "top_right"

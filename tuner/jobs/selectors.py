@@ -242,7 +242,7 @@ def job_json(job: TuneJob, ceilings: Ceilings | None = None) -> TuneJobJson:
     return make_answer(
         TuneJobJson, job, shape=in_order(job.operator, job.shape), trials=sum(counts.values()), rejected=counts["rejected"],
         best_config=config_in_order(job.best_config) if job.best_config else None, group=job.group_id,
-        prepare_s=(job.counters or {}).get("prepare_s"), members=[member_json(one) for one in members(job)],
+        prepare_s=(job.counters or {}).get("prepare_s"), members=[member_json(member) for member in members(job)],
         owner=job.owner.get_username() if job.owner else None, rate=rate(job, job.best_ms), ceiling=job_ceiling(job, ceilings),
         plateau=plateau_of(job.strategy, job.plateau), keep_library=library_text(job) or None,
         outcome={"kind": outcome.kind, "text": outcome.text} if outcome else None)

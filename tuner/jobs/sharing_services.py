@@ -92,9 +92,9 @@ def tasks_take_back(job: TuneJob, everything: bool = False) -> list[Config]:
     """Remove free tasks, or all with `everything`; return their configurations."""
     with transaction.atomic():
         rows = TuneTask.objects.select_for_update().filter(job=job)
-        taken = list(rows if everything else rows.filter(worker=""))
-        TuneTask.objects.filter(pk__in=[row.pk for row in taken]).delete()
-    return [row.config for row in taken]
+        tasks = list(rows if everything else rows.filter(worker=""))
+        TuneTask.objects.filter(pk__in=[row.pk for row in tasks]).delete()
+    return [row.config for row in tasks]
 
 
 def last_row(job: TuneJob) -> int:

@@ -58,10 +58,10 @@ def tune_snapshot(request: HttpRequest, pk: int) -> HttpResponse:
     after = int(text) if text.isdecimal() and len(text) < 10 else -1
     rows = selectors.lean_rows(document["row"], after).filter(number__lte=document["last"])[:TRIALS_LIMIT]
     trials = [selectors.page_trial(row) for row in rows]
-    told = _public(document) | {"trials": trials, "more": bool(trials) and trials[-1]["number"] < document["last"]}
+    answer = _public(document) | {"trials": trials, "more": bool(trials) and trials[-1]["number"] < document["last"]}
     if request.GET.get("stamp") != document["stamp"]:
-        told["parts"] = document["parts"]
-    return JsonResponse(told, json_dumps_params={"separators": (",", ":")})
+        answer["parts"] = document["parts"]
+    return JsonResponse(answer, json_dumps_params={"separators": (",", ":")})
 
 
 def _public(document: dict[str, Any]) -> dict[str, Any]:
@@ -77,14 +77,14 @@ def _document(request: HttpRequest, pk: int) -> dict[str, Any]:
     may_add = user.has_perm("tuner.add_tunejob")
     # Trials may wait for the next document; a change of the job's state is shown at once.
     key = f"tune-snapshot:{pk}:{may_add}:{job.status}{job.stop_requested}{job.pause_requested}{len(job.finalists)}"
-    kept: dict[str, Any] | None = cache.get(key)
-    if kept is not None and not cache.add(f"{key}:fresh", True, FRESH_S):
-        return kept
+    snapshot: dict[str, Any] | None = cache.get(key)
+    if snapshot is not None and not cache.add(f"{key}:fresh", True, FRESH_S):
+        return snapshot
     began = time.monotonic()
-    made = _make_document(job, may_add)
-    cache.set(key, made, KEPT_S)
+    document = _make_document(job, may_add)
+    cache.set(key, document, KEPT_S)
     cache.set(f"{key}:fresh", True, max(FRESH_S, SHARE * (time.monotonic() - began)))
-    return made
+    return document
 
 
 def _make_document(job: Any, may_add: bool) -> dict[str, Any]:

@@ -41,13 +41,13 @@ MAX_TRIALS = 10_000
 def prior_knowledge(job: TuneJob, session: Session, default: Config | None) -> PriorKnowledge:
     """Return prior knowledge; nothing from this operator, shape, GPU and toolkit itself."""
     operator = find(job.operator)
-    known = PriorKnowledge(
+    knowledge = PriorKnowledge(
         operator=job.operator, shape=job.shape, dtype=job.dtype,
         gpu=limits(session.gpu, session.compute_capability, session.environment.get("sms")),
         toolkit=rules.toolkit_text(session.environment), flops=session.flops or 0, bytes=session.bytes or 0, default=default,
         past=past_searches(job, session), fills_sm=operator.fills_sm if operator else {})
     # of a recording its own answers would be known
-    return known if session.recorded else replace(known, past=[*known.past, *recorded_searches(known)])
+    return knowledge if session.recorded else replace(knowledge, past=[*knowledge.past, *recorded_searches(knowledge)])
 
 
 def past_searches(job: TuneJob, session: Session) -> list[PastSearch]:
@@ -59,13 +59,13 @@ def past_searches(job: TuneJob, session: Session) -> list[PastSearch]:
     here = {} if session.recorded else {"gpu": session.gpu, "toolkit": toolkit}
     same = same.exclude(shape=job.shape, dtype=job.dtype, **here)
     chosen = [*same[:SAME_OPERATOR_JOBS], *rows.exclude(operator=job.operator)[:OTHER_OPERATOR_JOBS]]
-    trials = _trials_by_job([one.pk for one in chosen])
+    trials = _trials_by_job([other.pk for other in chosen])
     searches, total = [], 0
-    for one in chosen:
-        mine = trials.get(one.pk, [])
+    for other in chosen:
+        mine = trials.get(other.pk, [])
         total += len(mine)
         if mine and total <= MAX_TRIALS:
-            searches.append(_make_past(one, mine, whole=not session.recorded))
+            searches.append(_make_past(other, mine, whole=not session.recorded))
     return searches
 
 
@@ -218,8 +218,8 @@ def tune_finish(job: TuneJob, worker: str, finalists: Sequence[Finalist], sessio
     in_force_key = config_key(in_force) if in_force is not None else None
     fields: dict[str, Any] = {
         "best_ms": winner.outcome.median_ms, "best_config": dict(winner.config), "ended_by": ended_by,
-        "finalists": [{**one.as_json(), "default": config_key(one.config) == default_key,
-                       **({"in_force": True} if config_key(one.config) == in_force_key else {})} for one in finalists]}
+        "finalists": [{**finalist.as_json(), "default": config_key(finalist.config) == default_key,
+                       **({"in_force": True} if config_key(finalist.config) == in_force_key else {})} for finalist in finalists]}
     again = next((f.median_ms for f in finalists if config_key(f.config) == default_key), None)
     if again is not None:
         fields["default_ms"] = again

@@ -155,14 +155,14 @@ def expected_gain(operator: str, dtype: str, shape: Mapping[str, int], seen: Fle
         return Gain(max(0.0, 1 - same.best_ms / seen.mean_ms), f"job {same.pk} found {same.best_ms * 1e3:.4g} µs{label}, a "
                     f"launch in the profiles takes {seen.mean_ms * 1e3:.4g} µs")
     library = 2 * seen.library_ns > seen.ns
-    told = [(1 - job.best_ms / reference_ms, bool(job.recorded)) for job in jobs
-            if job.best_ms and (reference_ms := job.library_ms if library else job.default_ms)]
-    if not told:
+    gains = [(1 - job.best_ms / reference_ms, bool(job.recorded)) for job in jobs
+             if job.best_ms and (reference_ms := job.library_ms if library else job.default_ms)]
+    if not gains:
         return None
-    recorded = sum(replayed for _, replayed in told)
-    why = (f"median over {len(told)} finished job{'s' * (len(told) != 1)} of {operator} against "
+    recorded = sum(replayed for _, replayed in gains)
+    why = (f"median over {len(gains)} finished job{'s' * (len(gains) != 1)} of {operator} against "
            f"{'the vendor library, which the fleet runs' if library else 'its default configuration'}")
-    return Gain(max(0.0, median(share for share, _ in told)), why + (f", {recorded} of them replayed" if recorded else ""))
+    return Gain(max(0.0, median(share for share, _ in gains)), why + (f", {recorded} of them replayed" if recorded else ""))
 
 
 def search_worth(operator: str, dtype: str, shape: Mapping[str, int], gpu: str = "", seen: FleetTime | None = None,

@@ -112,10 +112,10 @@ def revalidation_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def revalidation(request: HttpRequest, pk: int) -> HttpResponse:
-    found = selectors.job_document(get_object_or_404(selectors.revalidation_jobs(), pk=pk))
-    job, lock = found["job"], found["job"].environment.get("clock_lock")
+    document = selectors.job_document(get_object_or_404(selectors.revalidation_jobs(), pk=pk))
+    job, lock = document["job"], document["job"].environment.get("clock_lock")
     took_s = (job.finished - job.started).total_seconds() if job.started and job.finished else None
-    return render(request, "tuner/revalidation/detail.html", {**found, "plot": side_plot(found["kernels"]), "took_s": took_s,
+    return render(request, "tuner/revalidation/detail.html", {**document, "plot": side_plot(document["kernels"]), "took_s": took_s,
                                                               "clocks": told_text(lock) if is_asked(lock) else ""})
 
 
@@ -125,20 +125,20 @@ def revalidate(request: HttpRequest) -> HttpResponse:
     """Measure unverified entries again: the one that is named, else those with the most at stake."""
     pk = request.POST.get("entry", "")
     if pk:
-        found = CachedConfig.objects.select_related("job")
-        chosen = [get_object_or_404(found, pk=int(pk) if pk.isdecimal() and len(pk) < 19 else 0)]
+        entries = CachedConfig.objects.select_related("job")
+        chosen = [get_object_or_404(entries, pk=int(pk) if pk.isdecimal() and len(pk) < 19 else 0)]
     else:
         chosen = selectors.waiting_entries()[:AT_ONCE]
-    made = services.revalidate(chosen, request.user)
-    if not made:
+    jobs = services.revalidate(chosen, request.user)
+    if not jobs:
         why = selectors.why_not(chosen[0]) if pk else ""
         messages.info(request, f"Nothing was queued: {why}." if why else
                       "Nothing was queued: what could be measured again is being measured already.")
         return redirect("cache", pk=chosen[0].pk) if pk else redirect("cache-list")
-    number = sum(len(selectors.entry_ids(job)) for job in made)
-    messages.success(request, f"{number} winner{'s' * (number != 1)} will be measured again in {len(made)} "
-                     f"job{'s' * (len(made) != 1)}.")
-    return redirect("cache-revalidation", pk=made[0].pk) if len(made) == 1 else redirect("cache-revalidations")
+    number = sum(len(selectors.entry_ids(job)) for job in jobs)
+    messages.success(request, f"{number} winner{'s' * (number != 1)} will be measured again in {len(jobs)} "
+                     f"job{'s' * (len(jobs) != 1)}.")
+    return redirect("cache-revalidation", pk=jobs[0].pk) if len(jobs) == 1 else redirect("cache-revalidations")
 
 
 @permission_required("tuner.change_suitejob", raise_exception=True)

@@ -103,7 +103,7 @@ def within_bounds(rows: Sequence[CachedConfig], most_entries: int, most_seconds:
     for row in rows[:most_entries]:
         mine = counts.setdefault((row.gpu, row.policy), [])
         mine.append(len(selectors.entry_sides(row, bans)))
-        if sum(selectors.expected_job_seconds(each) for each in counts.values()) > most_seconds:
+        if sum(selectors.expected_job_seconds(numbers) for numbers in counts.values()) > most_seconds:
             break
         chosen.append(row)
     return chosen
@@ -115,21 +115,21 @@ def never_asked(rows: Sequence[CachedConfig]) -> list[CachedConfig]:
     What a re-validation wrote on a host that is behind is doubtful at once, and was measured there a moment before.
     """
     since = min((row.updated for row in rows), default=timezone.now()) - LONGEST_JOB
-    asked: dict[int, datetime] = {}
+    times_by_pk: dict[int, datetime] = {}
     for job in selectors.revalidation_jobs().filter(created__gte=since).order_by("created"):
-        written = {each.get("written") for each in (job.about.get("found") or {}).values()}
+        written = {finding.get("written") for finding in (job.about.get("found") or {}).values()}
         ended = parse_datetime(job.about.get("decided", "")) or job.created
-        asked |= dict.fromkeys(selectors.entry_ids(job).values(), job.created) | dict.fromkeys(written - {None}, ended)
-    return [row for row in rows if not (at := asked.get(row.pk)) or at < row.updated]
+        times_by_pk |= dict.fromkeys(selectors.entry_ids(job).values(), job.created) | dict.fromkeys(written - {None}, ended)
+    return [row for row in rows if not (time := times_by_pk.get(row.pk)) or time < row.updated]
 
 
 def spent_budget(gpu: str) -> tuple[int, float]:
     """Return (entries, expected GPU-seconds) measured again since this GPU model was last seen with something new."""
     since = GpuEnvironment.objects.filter(gpu=gpu).aggregate(at=Max("first_seen"))["at"]
-    made = selectors.revalidation_jobs().filter(device=f"{devices.GPU}:{gpu}" if gpu else devices.GPU)
-    found = list((made.filter(created__gte=since) if since else made).values_list("about", flat=True))
-    first = [about for about in found if not about.get("first")]                 # the others measure the same entries once more
-    return sum(len(about.get("entries", {})) for about in first), sum(about.get("expected_s", 0.0) for about in found)
+    jobs = selectors.revalidation_jobs().filter(device=f"{devices.GPU}:{gpu}" if gpu else devices.GPU)
+    job_facts = list((jobs.filter(created__gte=since) if since else jobs).values_list("about", flat=True))
+    first = [about for about in job_facts if not about.get("first")]                 # the others measure the same entries once more
+    return sum(len(about.get("entries", {})) for about in first), sum(about.get("expected_s", 0.0) for about in job_facts)
 
 
 def overview() -> dict[str, Any]:
@@ -182,10 +182,10 @@ def overview_json(found: dict[str, Any]) -> OverviewJson:
     """Return the JSON of `overview`."""
     now: RevalidationPolicy = found["policy"]
     return {
-        "seen": [{"id": one.environment.pk, "gpu": one.environment.gpu, "toolkit": one.environment.toolkit,
-                  "driver": one.environment.driver, "first_seen": one.environment.first_seen,
-                  "last_seen": one.environment.last_seen, "newest": one.newest,
-                  "verified": one.verified, "unverified": one.doubtful} for one in found["seen"]],
+        "seen": [{"id": row.environment.pk, "gpu": row.environment.gpu, "toolkit": row.environment.toolkit,
+                  "driver": row.environment.driver, "first_seen": row.environment.first_seen,
+                  "last_seen": row.environment.last_seen, "newest": row.newest,
+                  "verified": row.verified, "unverified": row.doubtful} for row in found["seen"]],
         "revalidation": {"by_itself": now.by_itself, "most_entries": now.most_entries, "most_seconds": now.most_seconds,
                          "unverified": len(found["doubtful"]), "next": [row.pk for row in found["chosen"]],
                          "expected_gpu_seconds": found["seconds"], "jobs_waiting": found["waiting"]}}
@@ -233,11 +233,11 @@ def wake_revalidations() -> list[int]:
     for gpu, mine in by_gpu.items():
         entries, seconds = spent_budget(gpu)
         chosen += within_bounds(mine, max(0, policy.most_entries - entries), policy.most_seconds - seconds)
-    made = services.revalidate(chosen, policy.by)
-    if made:
+    jobs = services.revalidate(chosen, policy.by)
+    if jobs:
         log.info("a new environment: %d of %d doubtful winners are measured again", sum(
-            len(job.about["entries"]) for job in made), len(rows))
-    return [job.pk for job in made]
+            len(job.about["entries"]) for job in jobs), len(rows))
+    return [job.pk for job in jobs]
 
 
 def revalidate_now(owner: Any) -> list[SuiteJob]:

@@ -56,10 +56,10 @@ def due_searches(newest: Mapping[str, GpuEnvironment] | None = None) -> list[Due
     newest = newest_environments() if newest is None else newest
     if not newest:
         return []
-    found: dict[tuple[str, ...], CachedConfig] = {}
+    rows_by_key: dict[tuple[str, ...], CachedConfig] = {}
     rows = CachedConfig.objects.filter(origin=rules.Origin.TUNE, recorded="", job__isnull=False, gpu__in=newest)
     for row in selectors.hottest_first([row for row in rows.select_related("job") if not selectors.why_not(row)]):
-        found.setdefault(_key(row), row)
+        rows_by_key.setdefault(_key(row), row)
     since = min((row.first_seen for row in newest.values()), default=timezone.now())
     searched: dict[tuple[str, ...], datetime] = {}
     for job in TuneJob.objects.filter(created__gte=since, recorded="", only__isnull=True, space__isnull=True).only(
@@ -67,7 +67,7 @@ def due_searches(newest: Mapping[str, GpuEnvironment] | None = None) -> list[Due
         for gpu in {job.gpu, devices.gpu_model(job.device)} - {""}:
             key = (job.operator, job.dtype, config_key(job.shape), gpu, job.timing)
             searched[key] = max(job.created, searched.get(key, job.created))
-    due = [row for key, row in found.items()
+    due = [row for key, row in rows_by_key.items()
            if row.job and rules.is_newer(newest[row.gpu].toolkit, row.job.toolkit or rules.toolkit_text(row.job.environment))
            and not (key in searched and searched[key] >= newest[row.gpu].first_seen)]
     worth = selectors.entry_stakes(due)
@@ -102,19 +102,19 @@ def wake_searches(now: datetime | None = None) -> list[int]:
     by_gpu: dict[str, list[DueSearch]] = {}
     for due in due_searches():
         by_gpu.setdefault(due.entry.gpu, []).append(due)
-    made = []
+    job_pks = []
     for waiting in by_gpu.values():
         group = next(iter(groups_of([waiting[0].environment])), None)
         begun = group.jobs.count() if group else 0
         if begun >= policy.most_searches or (group and group.jobs.filter(status__in=LIVE).exists()):
             continue
-        made += _queue_first(policy, waiting, group, begun)
-    return made
+        job_pks += _queue_first(policy, waiting, group, begun)
+    return job_pks
 
 
 def _queue_first(policy: RevalidationPolicy, waiting: list[DueSearch], group: TuneGroup | None, begun: int) -> list[int]:
     """Queue the first search that can be made; what cannot is said in the log."""
-    environment, made = waiting[0].environment, list[int]()
+    environment, job_pks = waiting[0].environment, list[int]()
     of = group or TuneGroup.objects.create(
         name=f"{environment.gpu}: {environment.toolkit}"[:120], owner=policy.by,
         source={"environment": environment.pk, "gpu": environment.gpu, "toolkit": environment.toolkit})
@@ -129,19 +129,19 @@ def _queue_first(policy: RevalidationPolicy, waiting: list[DueSearch], group: Tu
             log.warning("%s on %s is not searched again: %s", entry, entry.gpu, error)
             continue
         log.info("a new toolkit: %s is searched again as job %d", entry, job.pk)
-        made = [job.pk]
+        job_pks = [job.pk]
         break
-    if not group and not made:
+    if not group and not job_pks:
         of.delete()
-    return made
+    return job_pks
 
 
 def set_searches(*, by: Any, searches: bool, most_searches: Any = None, search_seconds: Any = None, from_hour: Any = None,
                  until_hour: Any = None) -> RevalidationPolicy:
     """Change whether winners are searched again under a new toolkit. Raises Refused. What is switched on takes hold at once."""
     now = current_policy()
-    given = {"most_searches": most_searches, "search_seconds": search_seconds, "from_hour": from_hour, "until_hour": until_hour}
-    values = {name: getattr(now, name) if value is None else value for name, value in given.items()}
+    fields = {"most_searches": most_searches, "search_seconds": search_seconds, "from_hour": from_hour, "until_hour": until_hour}
+    values = {name: getattr(now, name) if value is None else value for name, value in fields.items()}
     problems = {} if isinstance(searches, bool) else {"searches": "true or false"}
     for name, low, high in (("most_searches", 1, MOST_SEARCHES), ("from_hour", 0, 23), ("until_hour", 1, 24)):
         value = values[name]
@@ -207,5 +207,5 @@ def overview_json(found: dict[str, Any]) -> SearchesJson:
     return {"by_itself": policy.searches, "most_searches": policy.most_searches, "search_seconds": policy.search_seconds,
             "from_hour": policy.from_hour, "until_hour": policy.until_hour, "due": len(found["due"]),
             "next": [{"entry": due.entry.pk, "gpu": due.entry.gpu, "toolkit": due.environment.toolkit} for due in found["shown"]],
-            "groups": [{"id": one["group"].pk, "name": one["group"].name, "jobs": one["jobs"], "live": one["live"]}
-                       for one in found["groups"]]}
+            "groups": [{"id": row["group"].pk, "name": row["group"].name, "jobs": row["jobs"], "live": row["live"]}
+                       for row in found["groups"]]}

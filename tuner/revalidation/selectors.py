@@ -43,17 +43,17 @@ def entry_sides(entry: CachedConfig, bans: Bans | None = None) -> dict[str, dict
     bans = read_bans() if bans is None else bans
     default = known.complete(known.default_config(entry.shape, entry.dtype, limits(entry.gpu, entry.compute_capability or None)))
     toolkit = bans.newest.get(entry.gpu, entry.toolkit)
-    found = {DEFAULT: dict(default)}
+    configs_by_side = {DEFAULT: dict(default)}
     keys, rivals = {config_key(default)}, 0
     for number, config in enumerate(_configs_to_try(entry, known)):
         key = config_key(config)
-        held = bans.holding(entry.operator, entry.dtype, config, entry.compute_capability, toolkit, entry.source_hash)
-        if key in keys or held or (number and rivals == RIVALS):
+        ban = bans.holding(entry.operator, entry.dtype, config, entry.compute_capability, toolkit, entry.source_hash)
+        if key in keys or ban or (number and rivals == RIVALS):
             continue
         keys.add(key)
         rivals += bool(number)
-        found[f"{RIVAL} {rivals}" if number else SERVED] = config
-    return found
+        configs_by_side[f"{RIVAL} {rivals}" if number else SERVED] = config
+    return configs_by_side
 
 
 def _configs_to_try(entry: CachedConfig, known: Operator) -> list[dict[str, Any]]:
@@ -78,11 +78,11 @@ def candidate_configs(entry: CachedConfig, bans: Bans | None = None) -> list[Con
 def entry_stakes(entries: Sequence[CachedConfig]) -> dict[int, tuple[float, float]]:
     """Return by entry (fleet time × gain over the default, ns; that gain, for what the fleet never ran)."""
     ns = fleet_ns({entry.operator for entry in entries}) if entries else {}
-    found = {}
+    stakes = {}
     for entry in entries:
         gain = 1 - entry.median_ms / entry.default_ms if entry.default_ms and entry.median_ms else 0.0
-        found[entry.pk] = ns.get((entry.operator, entry.dtype, config_key(entry.shape), entry.gpu), 0) * gain, gain
-    return found
+        stakes[entry.pk] = ns.get((entry.operator, entry.dtype, config_key(entry.shape), entry.gpu), 0) * gain, gain
+    return stakes
 
 
 def hottest_first(entries: Sequence[CachedConfig]) -> list[CachedConfig]:
@@ -94,8 +94,8 @@ def hottest_first(entries: Sequence[CachedConfig]) -> list[CachedConfig]:
 def unverified_entries() -> list[CachedConfig]:
     """Return entries that can be measured again, in no order."""
     rows = list(CachedConfig.objects.filter(state=rules.State.UNVERIFIED, recorded=""))
-    known = {name: find(name) for name in {row.operator for row in rows}}       # once each: teams' operators are rows
-    return [row for row in rows if not _why_not(row, known[row.operator])]
+    operators = {name: find(name) for name in {row.operator for row in rows}}       # once each: teams' operators are rows
+    return [row for row in rows if not _why_not(row, operators[row.operator])]
 
 
 def waiting_entries() -> list[CachedConfig]:
@@ -217,7 +217,7 @@ def job_lines(jobs: Sequence[SuiteJob]) -> list[dict[str, Any]]:
 
 def outcome_counts(job: SuiteJob) -> dict[str, int]:
     """Return outcome -> kernels that ended so."""
-    ended = [outcome(each) for each in (job.about.get("found") or {}).values()]
+    ended = [outcome(finding) for finding in (job.about.get("found") or {}).values()]
     return {word: ended.count(word) for word in MEANS if word in ended}
 
 
@@ -234,24 +234,24 @@ def job_sentence(job: SuiteJob) -> str:
         return f"{job.status}: the cache is as it was"
     if "decided" not in job.about:
         return "measured; what serves is being decided"
-    found = outcome_counts(job)
+    counts = outcome_counts(job)
     words = {STAYS: "{} of {} stay{s} as served", REPLACED: "{} replaced by a rival", JOB_DEFAULT: "{} served by the default now",
              UNKNOWN: "nothing can be said of {}", OPEN: "{} measured once more"}
-    return "; ".join(words[word].format(number, kernels, s="s" * (number == 1)) for word, number in found.items())
+    return "; ".join(words[word].format(number, kernels, s="s" * (number == 1)) for word, number in counts.items())
 
 
 def job_document(job: SuiteJob) -> dict[str, Any]:
     """Return everything of one job, worst first: what no longer stays, what is open or unknown, what stays."""
-    found, entries = job.about.get("found") or {}, CachedConfig.objects.in_bulk(entry_ids(job).values())
-    written = CachedConfig.objects.in_bulk([each["written"] for each in found.values() if each["written"]])
+    findings, entries = job.about.get("found") or {}, CachedConfig.objects.in_bulk(entry_ids(job).values())
+    written = CachedConfig.objects.in_bulk([finding["written"] for finding in findings.values() if finding["written"]])
     kernels = []
     for kernel in SuiteKernel.objects.filter(suite=job.suite, key__in=entry_ids(job)):
-        asked, told = entry_ids(job)[kernel.key], found.get(kernel.key)
+        entry_id, finding = entry_ids(job)[kernel.key], findings.get(kernel.key)
         kernels.append({
-            "key": kernel.key, "op": kernel.op, "shape": kernel.shape, "dtype": kernel.dtype, "entry": entries.get(asked),
-            "entry_id": asked, "served": job.about["served"].get(kernel.key, ""), "found": told,
-            "outcome": outcome(told) if told else "", "written": written.get(told["written"]) if told else None,
-            "sides": [_side(each, kernel.key, told) for each in job.builds if kernel.key in each["configs"]]})
+            "key": kernel.key, "op": kernel.op, "shape": kernel.shape, "dtype": kernel.dtype, "entry": entries.get(entry_id),
+            "entry_id": entry_id, "served": job.about["served"].get(kernel.key, ""), "found": finding,
+            "outcome": outcome(finding) if finding else "", "written": written.get(finding["written"]) if finding else None,
+            "sides": [_side(build, kernel.key, finding) for build in job.builds if kernel.key in build["configs"]]})
     order = (JOB_DEFAULT, REPLACED, OPEN, UNKNOWN, STAYS, "")
     kernels.sort(key=lambda each: order.index(each["outcome"]))
     return {"job": job, "kernels": kernels, "progress": job_progress(job), "live": job.status in LIVE,
@@ -263,8 +263,8 @@ def job_document(job: SuiteJob) -> dict[str, Any]:
 
 
 def _side(build: Mapping[str, Any], key: str, told: Mapping[str, Any] | None) -> dict[str, Any]:
-    known = (told or {}).get("sides", {}).get(build["build"], {})
-    return {**known, "name": build["build"], "config": config_in_order(build["configs"][key]),
+    fields = (told or {}).get("sides", {}).get(build["build"], {})
+    return {**fields, "name": build["build"], "config": config_in_order(build["configs"][key]),
             "serves": told is not None and told["serves"] is not None and build["build"] == (told["serves"] or DEFAULT)}
 
 
@@ -332,10 +332,10 @@ def job_document_json(found: Mapping[str, Any]) -> RevalidationJson:
     return make_answer(
         RevalidationJson, job, says=found["says"], progress=found["progress"], first=found["first"], again=found["again"],
         expected_gpu_seconds=job.about.get("expected_s"), round=job.about.get("round"), decided=job.about.get("decided"), kernels=[
-            {**{name: each[name] for name in ("key", "op", "shape", "dtype", "outcome", "served", "sides")},
-             "entry": each["entry_id"], "written": each["written"].pk if each["written"] else None,
-             "serves": each["found"]["serves"] if each["found"] else None,
-             "says": each["found"]["says"] if each["found"] else ""} for each in found["kernels"]])
+            {**{name: kernel[name] for name in ("key", "op", "shape", "dtype", "outcome", "served", "sides")},
+             "entry": kernel["entry_id"], "written": kernel["written"].pk if kernel["written"] else None,
+             "serves": kernel["found"]["serves"] if kernel["found"] else None,
+             "says": kernel["found"]["says"] if kernel["found"] else ""} for kernel in found["kernels"]])
 
 
 def job_json(job: SuiteJob) -> RevalidationJson:

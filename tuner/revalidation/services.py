@@ -62,14 +62,14 @@ def revalidate(entries: Sequence[CachedConfig], owner: Any, device: str = "") ->
     for entry in selectors.hottest_first(entries):
         if not selectors.why_not(entry):
             groups.setdefault((entry.gpu, entry.policy or "cold"), []).append(entry)
-    made = []
+    jobs = []
     for (gpu, policy), mine in groups.items():
-        for at in range(0, len(mine), MOST_ENTRIES):
+        for start in range(0, len(mine), MOST_ENTRIES):
             try:
-                made.append(_ask_job(gpu, policy, mine[at:at + MOST_ENTRIES], owner, device))
+                jobs.append(_ask_job(gpu, policy, mine[start:start + MOST_ENTRIES], owner, device))
             except Refused as error:                                      # of what an imported file called its GPU, say
                 log.warning("winners on %s are not measured again: %s", gpu, error)
-    return [job for job in made if job is not None]
+    return [job for job in jobs if job is not None]
 
 
 @transaction.atomic
@@ -146,23 +146,23 @@ def decide(job_id: int) -> bool:
     rows = list(KernelRun.objects.filter(job=job).select_related("kernel", "build").order_by("pk"))
     problems = [_problem(job, key, [row for row in rows if row.kernel.key == key]) for key in selectors.entry_ids(job)]
     choices = choose(problems, last=job.about["round"] >= ROUNDS)
-    found = {}
+    findings = {}
     for choice in choices:
         mine = [row for row in rows if row.kernel.key == choice.key]
         written, says = (None, choice.says) if choice.open or choice.serves is None else settle_entry(job, choice, mine)
         if not choice.open:
             quarantine_refused(mine, job.environment)
-        found[choice.key] = {**_kernel_findings(job, choice, mine), "says": says, "written": written.pk if written else None}
+        findings[choice.key] = {**_kernel_findings(job, choice, mine), "says": says, "written": written.pk if written else None}
     try:
         with transaction.atomic():
             again = _queue_again(job, [choice for choice in choices if choice.open])
     except Refused as error:
         log.warning("re-validation %s: not measured once more: %s", job.pk, error)
         again = None
-    job.about = {**job.about, "found": found, "again": again.pk if again else None, "decided": timezone.now().isoformat()}
+    job.about = {**job.about, "found": findings, "again": again.pk if again else None, "decided": timezone.now().isoformat()}
     job.save(update_fields=["about"])
     transaction.on_commit(lambda: job_publish(job), robust=True)
-    log.info("re-validation %s: %s", job.pk, "; ".join(f"{key}: {each['says']}" for key, each in found.items()))
+    log.info("re-validation %s: %s", job.pk, "; ".join(f"{key}: {finding['says']}" for key, finding in findings.items()))
     return True
 
 
@@ -176,7 +176,7 @@ def _problem(job: SuiteJob, key: str, rows: Sequence[KernelRun]) -> Problem:
         mine = [row.rejected for row in rows if row.build.name == name]
         return [why for why in mine if why and (harm(why) or all(mine))]
 
-    names = [each["build"] for each in job.builds if key in each["configs"] and each["build"] != selectors.DEFAULT]
+    names = [build["build"] for build in job.builds if key in build["configs"] and build["build"] != selectors.DEFAULT]
     return Problem(key, runs(selectors.DEFAULT), [Contender(name, runs(name), refused(name)) for name in names],
                    served=job.about["served"].get(key, ""), default_refused=refused(selectors.DEFAULT))
 
@@ -185,7 +185,7 @@ def _queue_again(job: SuiteJob, unsure: Sequence[Choice]) -> SuiteJob | None:
     """Queue the same sides of what could not be decided, with more runs of each; None without any."""
     if not unsure:
         return None
-    configs = {choice.key: {each["build"]: each["configs"][choice.key] for each in job.builds if choice.key in each["configs"]}
+    configs = {choice.key: {build["build"]: build["configs"][choice.key] for build in job.builds if choice.key in build["configs"]}
                for choice in unsure}
     counts = [len(sides) for sides in configs.values()]
     runs = max(runs_needed(sum(counts) - len(counts)), *(choice.more_runs for choice in unsure))
@@ -197,22 +197,22 @@ def _queue_again(job: SuiteJob, unsure: Sequence[Choice]) -> SuiteJob | None:
 
 def _kernel_findings(job: SuiteJob, choice: Choice, rows: Sequence[KernelRun]) -> dict[str, Any]:
     """Return what the pages show of one kernel: each side with its numbers against the default."""
-    told = {}
-    for each in job.builds:
-        if choice.key not in each["configs"]:
+    sides = {}
+    for build in job.builds:
+        if choice.key not in build["configs"]:
             continue
-        mine = [row for row in rows if row.build.name == each["build"]]
-        verdict = choice.against_default.get(each["build"])
+        mine = [row for row in rows if row.build.name == build["build"]]
+        verdict = choice.against_default.get(build["build"])
         times = sorted(row.p50_us for row in mine if row.p50_us is not None)
         middle = (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2 if times else None
-        told[each["build"]] = {
-            "config": each["configs"][choice.key], "us": middle, "runs": len(times), "p50_us": times,
+        sides[build["build"]] = {
+            "config": build["configs"][choice.key], "us": middle, "runs": len(times), "p50_us": times,
             "failed": sum(bool(row.rejected) for row in mine), "refused": next((row.rejected for row in mine if row.rejected), ""),
             **({"verdict": str(verdict.verdict), "reason": verdict.reason} if verdict else {}),
             **({"ratio": verdict.p50.ratio, "low": verdict.p50.low, "high": verdict.p50.high, "p_value": verdict.p50.p_value}
                if verdict and verdict.p50 else {})}
     return {"entry": job.about["entries"][choice.key], "served": job.about["served"].get(choice.key, ""), "serves": choice.serves,
-            "open": choice.open, "sides": told}
+            "open": choice.open, "sides": sides}
 
 
 FACTS = ("registers", "spills", "smem_bytes", "relative_error")
@@ -222,8 +222,8 @@ _FATAL = {"run: the process": Reason.CRASH, "run: ": Reason.TIMEOUT, f"{Reason.C
 
 def settle_entry(job: SuiteJob, choice: Choice, rows: Sequence[KernelRun]) -> tuple[CachedConfig | None, str]:
     """Return (the entry that serves now, a sentence). None: the cache stays as it is, and the sentence says why."""
-    asked = CachedConfig.objects.filter(pk=job.about["entries"][choice.key])
-    old = asked.select_for_update(of=("self",)).select_related("job").first()
+    entries = CachedConfig.objects.filter(pk=job.about["entries"][choice.key])
+    old = entries.select_for_update(of=("self",)).select_related("job").first()
     if old is None:
         return None, "its entry was deleted while it was measured"
     if old.state == State.QUARANTINED:
@@ -292,17 +292,17 @@ def _guard(choice: Choice, name: str) -> DefaultCheck:
     verdict: KernelVerdict | None = choice.against_default.get(whose)
     if verdict is None or verdict.p50 is None:
         return DefaultCheck(Verdict.EQUAL, 1.0, 1.0, 1.0, choice.says)
-    found = verdict.p50
+    interval = verdict.p50
     how = (f"{whose}: {verdict.candidate_runs} against {verdict.baseline_runs} fresh processes, in turn; exact rank test"
-           + (f", interval of {100 * found.confidence:.3g} %" if found.confidence else ""))
-    called = Verdict.FASTER if name != DEFAULT else Verdict.SLOWER if found.low > 1 else Verdict.EQUAL
-    return DefaultCheck(called, 1 / found.ratio, 1 / found.high, 1 / found.low, how)
+           + (f", interval of {100 * interval.confidence:.3g} %" if interval.confidence else ""))
+    called = Verdict.FASTER if name != DEFAULT else Verdict.SLOWER if interval.low > 1 else Verdict.EQUAL
+    return DefaultCheck(called, 1 / interval.ratio, 1 / interval.high, 1 / interval.low, how)
 
 
 def _other_winners(choice: Choice, rows: Sequence[KernelRun], name: str) -> list[Any]:
     """Configurations that were surely faster than the default too, the fastest first: rivals when it is measured again."""
-    sure = [(each.candidate_us or 0.0, side) for side, each in choice.against_default.items()
-            if side != name and each.change == "faster"]
+    sure = [(verdict.candidate_us or 0.0, side) for side, verdict in choice.against_default.items()
+            if side != name and verdict.change == "faster"]
     configs = {row.build.name: row.config for row in rows if not row.rejected}
     return [configs[side] for _, side in sorted(sure) if configs.get(side)]
 
@@ -317,15 +317,15 @@ def quarantine_refused(rows: Sequence[KernelRun], environment: Mapping[str, Any]
     run the GPU is at fault, and nothing is. Number of configurations that are in quarantine now."""
     if not any(row.build.name == DEFAULT and not row.rejected for row in rows):
         return 0
-    kept = {}
+    bans = {}
     for row in rows:
         reason = harm(row.rejected)
         if reason is None or row.build.name == DEFAULT or not row.config:
             continue
-        good = next((one for one in rows if not one.rejected), row)
+        good = next((other for other in rows if not other.rejected), row)
         facts = {"operator": row.kernel.op, "dtype": row.kernel.dtype, "config": row.config, "toolkit": row.toolkit or good.toolkit,
                  "capability": str(environment.get("compute_capability") or ""),
                  "source_hash": row.source_hash or good.source_hash, "reason": str(reason)}
-        kept[config_key(row.config)] = quarantine.quarantine_put(
+        bans[config_key(row.config)] = quarantine.quarantine_put(
             facts, {"message": row.rejected, "shape": row.kernel.shape, "gpu": row.gpu or good.gpu, "job": None})
-    return len(kept)
+    return len(bans)

@@ -110,14 +110,14 @@ class TuneSpaceApi(APIView):
         """What a job would search: the operator's parameters with their values, and how many configurations of the edited space can
         run. `fields`: what is wrong with the edit; `whole` false: counting ended early, `valid` is at least that many. Nothing is
         stored."""
-        given = validated(TuneSpaceRequest, request.data)
-        operator, shape, dtype, device = find(given["operator"]), given["shape"], given["dtype"], given["device"]
+        fields = validated(TuneSpaceRequest, request.data)
+        operator, shape, dtype, device = find(fields["operator"]), fields["shape"], fields["dtype"], fields["device"]
         if operator is None and devices.is_gpu(device):
             raise ValidationError({"operator": [f"choose one of {', '.join(all_operators())}"]})
         if operator is not None and devices.is_gpu(device) and (problems := operator.problems(shape, dtype)):
             raise ValidationError({name: [problem] for name, problem in problems.items()})
         try:
-            own = space_on_device(given["operator"], shape, dtype, device)
+            own = space_on_device(fields["operator"], shape, dtype, device)
         except (Refused, LandscapeError) as error:
             raise ValidationError({"device": [str(error)]}) from error
-        return Response(space_answer(own, given.get("space")))
+        return Response(space_answer(own, fields.get("space")))

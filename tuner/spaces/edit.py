@@ -27,11 +27,11 @@ def edit_text(space: Mapping[str, Any] | None) -> str:
 
 def parameter_text(name: str, values: Sequence[Any], own: Sequence[Any]) -> str:
     """Return what of a parameter is left, taken out and added."""
-    added, without = [each for each in values if each not in own], [each for each in own if each not in values]
+    added, without = [value for value in values if value not in own], [value for value in own if value not in values]
     if not without:
         return f"{name} with {_listed(added)}"
     more = f", with {_listed(added)}" if added else ""
-    return f"{name} {_listed([each for each in values if each in own] or values)} (without {_listed(without)}{more})"
+    return f"{name} {_listed([value for value in values if value in own] or values)} (without {_listed(without)}{more})"
 
 
 def _listed(values: Sequence[Any]) -> str:
@@ -129,9 +129,9 @@ def read_edit(given: Any, own: OwnSpace) -> Edit:
     edited: dict[str, tuple[Value, ...]] = {}
     for name, values in parameters.items():
         try:
-            kept = _read_values(str(name), values, own)
-            if set(kept) != set(own.values[str(name)]):
-                edited[str(name)] = kept
+            valid_values = _read_values(str(name), values, own)
+            if set(valid_values) != set(own.values[str(name)]):
+                edited[str(name)] = valid_values
         except ValueError as error:
             wrong[f"parameters.{str(name)[:60]}"] = str(error)
     rules = []
@@ -166,7 +166,7 @@ def _read_values(name: str, given: Any, own: OwnSpace) -> tuple[Value, ...]:
             _check_added(name, value, own)
     if all(isinstance(value, int | float) for value in values):
         return tuple(sorted(values, key=float))
-    return (*(each for each in mine if each in values), *(value for value in values if value not in mine))
+    return (*(value for value in mine if value in values), *(value for value in values if value not in mine))
 
 
 def _own_spelling(value: Value, mine: Sequence[Value]) -> Value:
@@ -177,17 +177,17 @@ def _own_spelling(value: Value, mine: Sequence[Value]) -> Value:
 def _check_added(name: str, value: Value, own: OwnSpace) -> None:
     """Raise ValueError unless the operator takes a value that its space does not name."""
     mine = own.values[name]
-    told = ", ".join(map(str, mine))
+    text = ", ".join(map(str, mine))
     if own.fixed:
-        raise ValueError(f"{value}: {own.fixed}; it has {told}")
+        raise ValueError(f"{value}: {own.fixed}; it has {text}")
     if why := own.refuses(name, value):
         more = f", and takes {words}" if (words := own.takes.get(name)) else ""
-        raise ValueError(f"{str(value)[:40]}: {why}; it has {told}{more}")
+        raise ValueError(f"{str(value)[:40]}: {why}; it has {text}{more}")
     if isinstance(value, str) and not storable(value):
         raise ValueError("a text has no NUL and no half of a character")
-    if any(isinstance(value, str) != isinstance(each, str) or isinstance(value, bool) != isinstance(each, bool)
-           or (isinstance(value, float) and isinstance(each, int)) for each in mine):
-        raise ValueError(f"{value} is of another kind than {told}")
+    if any(isinstance(value, str) != isinstance(own_value, str) or isinstance(value, bool) != isinstance(own_value, bool)
+           or (isinstance(value, float) and isinstance(own_value, int)) for own_value in mine):
+        raise ValueError(f"{value} is of another kind than {text}")
     if name == "num_warps" and value not in [1 << power for power in range(MOST_WARPS.bit_length())]:
         raise ValueError(f"{value}: a block has 1, 2, 4, 8, 16 or 32 warps")
     if name == "num_stages" and not 0 <= float(value) <= 16:
@@ -234,7 +234,7 @@ def has_default(own: OwnSpace, edit: Edit) -> bool:
     """Return whether the operator's default configuration is in the edited space."""
     if own.default is None or any(own.default.get(name) not in values for name, values in edit.parameters.items()):
         return False
-    of_default = {name: tuple(each for each in values if each == own.default.get(name)) for name, values in own.values.items()}
+    of_default = {name: tuple(value for value in values if value == own.default.get(name)) for name, values in own.values.items()}
     added = {name: (own.default[name],) for name in edit.parameters}
     return any(not broken for _, broken in walk_edited(own, Edit({**of_default, **added}, edit.constraints, {})))
 
@@ -252,6 +252,6 @@ def edited_space(own: OwnSpace, edit: Edit) -> Space:
     if taken_out := own.size(values) - len(configs) - sum(left_out.values()):
         left_out[TAKEN_OUT] = taken_out
     if not configs:
-        told = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(5))
-        raise Refused({"": f"no configuration is left on {own.gpu or 'this GPU'} ({told}): take less out"})
+        reasons = ", ".join(f"{count:,} × {reason}" for reason, count in left_out.most_common(5))
+        raise Refused({"": f"no configuration is left on {own.gpu or 'this GPU'} ({reasons}): take less out"})
     return Space.listed(configs, left_out, values)

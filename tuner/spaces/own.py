@@ -34,8 +34,8 @@ def store_listing(operator: str, shape: Mapping[str, int], dtype: str, gpu: str,
     row, _ = ListedSpace.objects.update_or_create(
         operator=operator, dtype=dtype, shape_key=config_key(shape)[:200], gpu=gpu[:120],
         defaults={"library": offer.library, "offer": offer.as_json()})
-    kept = ListedSpace.objects.values_list("pk", flat=True)[:KEPT]
-    ListedSpace.objects.exclude(pk__in=[row.pk, *kept]).delete()
+    pks = ListedSpace.objects.values_list("pk", flat=True)[:KEPT]
+    ListedSpace.objects.exclude(pk__in=[row.pk, *pks]).delete()
 
 
 def find_listing(operator: str, shape: Mapping[str, int], dtype: str, gpu: str) -> tuple[Offer, str] | None:
@@ -67,10 +67,10 @@ def space_of_operator(operator: Operator, shape: Mapping[str, int], dtype: str, 
         rules = constraints_of(described, names, gpu)
         return OwnSpace(operator.name, gpu.gpu, params, names, operator.default_config(shape, dtype, gpu), "", {},
                         lambda values: _combine(values, rules), _count_combinations)
-    found = operator.space(shape, dtype, gpu) if space is None else space
-    own = _of_space(operator.name, gpu.gpu, found, names, operator.default_in(found, shape, dtype, gpu),
+    base_space = operator.space(shape, dtype, gpu) if space is None else space
+    own = _of_space(operator.name, gpu.gpu, base_space, names, operator.default_in(base_space, shape, dtype, gpu),
                     LISTED if described is not None else BUILT_IN)
-    return _extended(own, found) if described is None and isinstance(found, UnionSpace) else own
+    return _extended(own, base_space) if described is None and isinstance(base_space, UnionSpace) else own
 
 
 def _listed(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: str) -> OwnSpace:
@@ -89,13 +89,13 @@ def own_space_of_offer(offer: Offer, operator: Operator, shape: Mapping[str, int
 
 def space_of_recording(landscape: Landscape, index: int) -> OwnSpace:
     """Return the space that was recorded at a shape."""
-    one, operator = landscape.at(index), find(landscape.operator)
+    recording, operator = landscape.at(index), find(landscape.operator)
     gpu = limits(landscape.gpu, landscape.compute_capability, landscape.environment.get("sms"))
     dtype = devices.landscape_dtype(landscape)
-    names = {**_numbers(one.shape), "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
+    names = {**_numbers(recording.shape), "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
     space = landscape.space(index)
-    known = operator is not None and not operator.problems(one.shape, dtype)
-    default = operator.default_in(space, one.shape, dtype, gpu) if operator and known else None
+    is_known = operator is not None and not operator.problems(recording.shape, dtype)
+    default = operator.default_in(space, recording.shape, dtype, gpu) if operator and is_known else None
     return _of_space(landscape.operator, landscape.gpu, space, names, default, RECORDED)
 
 
@@ -104,12 +104,12 @@ def space_on_device(operator: str, shape: Mapping[str, int], dtype: str, device:
     if not devices.is_gpu(device):
         landscape = devices.load_landscape(device.removeprefix(devices.REPLAY))
         return space_of_recording(landscape, landscape.index_of(shape) or 0)
-    known = find(operator)
-    if known is None:
+    known_operator = find(operator)
+    if known_operator is None:
         raise Refused({"": f"there is no operator {operator}"})
-    if known.listed_on_gpu:
-        return _listed(known, shape, dtype, devices.gpu_model(device))
-    return space_of_operator(known, shape, dtype, gpu_limits(devices.gpu_model(device)))
+    if known_operator.listed_on_gpu:
+        return _listed(known_operator, shape, dtype, devices.gpu_model(device))
+    return space_of_operator(known_operator, shape, dtype, gpu_limits(devices.gpu_model(device)))
 
 
 def gpu_limits(model: str) -> Limits:
@@ -120,9 +120,9 @@ def gpu_limits(model: str) -> Limits:
 
 def _of_space(operator: str, gpu: str, space: Space, names: Mapping[str, float], default: Config | None, fixed: str) -> OwnSpace:
     def walk(values: Values) -> Iterator[tuple[Config, str]]:
-        kept = {name: set(each) for name, each in values.items()}
+        sets_by_name = {name: set(choices) for name, choices in values.items()}
         for config in space.configs():
-            if all(value in kept[name] for name, value in config.items()):
+            if all(value in sets_by_name[name] for name, value in config.items()):
                 yield config, ""
 
     return OwnSpace(operator, gpu, space.params, names, default, fixed, space.pruned, walk, lambda values: space.size)
@@ -139,11 +139,11 @@ def _extended(own: OwnSpace, space: UnionSpace) -> OwnSpace:
         yield from variants.added_configs(space, values)
 
     def refuses(name: str, value: Value) -> str:
-        taken = takes[name]
-        return "" if taken is not None and taken.holds(value) else BUILT_IN
+        bounds = takes[name]
+        return "" if bounds is not None and bounds.holds(value) else BUILT_IN
 
     return replace(own, fixed="", walk=walk, size=lambda values: space.size + variants.added_size(space, values),
-                   takes={name: taken.text if taken else "" for name, taken in takes.items()}, refuses=refuses)
+                   takes={name: bounds.text if bounds else "" for name, bounds in takes.items()}, refuses=refuses)
 
 
 def _combine(values: Values, rules: list[Constraint]) -> Iterator[tuple[Config, str]]:
@@ -155,7 +155,7 @@ def _combine(values: Values, rules: list[Constraint]) -> Iterator[tuple[Config, 
 
 
 def _count_combinations(values: Values) -> int:
-    return math.prod(len(each) for each in values.values())
+    return math.prod(len(choices) for choices in values.values())
 
 
 def _numbers(shape: Mapping[str, Any]) -> dict[str, float]:

@@ -26,7 +26,7 @@ class OperatorListApi(APIView):
     @extend_schema(operation_id="operators_list", responses=OperatorsJson)
     def get(self, request: Request) -> Response:
         """Every operator that can be tuned: its dimensions, dtypes and presets, and the package it comes from."""
-        owner = {each["name"]: package.name for package in selectors.package_list() for each in package.operators}
+        owner = {operator["name"]: package.name for package in selectors.package_list() for operator in package.operators}
         return Response({"operators": [selectors.operator_json(operator, owner.get(name, ""))
                                        for name, operator in all_operators().items()]})
 
@@ -45,9 +45,9 @@ class OperatorApi(APIView):
         if operator is None:
             raise NotFound(f"choose one of {', '.join(all_operators())}")
         dtype = query.get("dtype") or operator.dtypes[0]
-        given = {dim.name: int(text) if text.isdecimal() and len(text) < 12 else -1
-                 for dim in operator.dims if (text := query.get(dim.name, ""))}
-        shape = given or dict(operator.presets[0])
+        dims = {dim.name: int(text) if text.isdecimal() and len(text) < 12 else -1
+                for dim in operator.dims if (text := query.get(dim.name, ""))}
+        shape = dims or dict(operator.presets[0])
         if problems := operator.problems(shape, dtype):
             raise ValidationError({field: [problem] for field, problem in problems.items()})
         space = selectors.space_json(operator, shape, dtype, query.get("gpu", "")[:120])
@@ -89,8 +89,8 @@ class PackageListApi(APIView):
     @extend_schema(operation_id="operator_package_enable", request=PackageName, responses={201: selectors.PackageJson})
     def post(self, request: Request) -> Response:
         """Enable a package, or have it described again. Owners only: its code will run on the workers."""
-        asked = validated(PackageName, request.data)
-        package = services.package_enable(asked["package"], by=request.user)
+        fields = validated(PackageName, request.data)
+        package = services.package_enable(fields["package"], by=request.user)
         return Response(selectors.package_json(package), status=201)
 
 

@@ -27,7 +27,7 @@ def _page(request: HttpRequest, typed: str = "", problem: str = "", refused: tup
     packages = selectors.package_list()
     by_name = all_operators()
     enabled = [package for package in packages if package.enabled]
-    described = {each["name"]: {**each, "package": package.name} for package in enabled for each in package.operators}
+    described = {operator["name"]: {**operator, "package": package.name} for package in enabled for operator in package.operators}
     names = {package.name for package in packages}
     rows: list[dict[str, Any]] = [{"operator": operator, "team": None if name in OPERATORS else described.get(name)}
                                   for name, operator in by_name.items() if operator.newest]
@@ -59,14 +59,14 @@ def package_change(request: HttpRequest, pk: int) -> HttpResponse:
     """Enable, disable, describe again or remove a package (POST `do`)."""
     package = get_object_or_404(OperatorPackage, pk=pk)
     do: dict[str, Any] = {"disable": services.package_disable, "remove": services.package_remove}
-    asked = request.POST.get("do", "")
-    if asked == "enable":
+    action = request.POST.get("do", "")
+    if action == "enable":
         services.package_enable(package.name, by=request.user)
-    elif asked == "describe":
+    elif action == "describe":
         try:
             services.package_describe(package)
         except Refused as refused:
             return _page(request, refused=(package.pk, str(refused)), status=409)
-    elif asked in do:
-        do[asked](package, by=request.user)
+    elif action in do:
+        do[action](package, by=request.user)
     return redirect("operators")

@@ -60,9 +60,9 @@ def _package_operators(pk: int, described: Any) -> dict[str, Operator]:
     """Return a package's operators, read once per description."""
     descriptions = OperatorPackage.objects.values_list("operators", flat=True).get(pk=pk)
     by_name = {}
-    for each in descriptions:
+    for description in descriptions:
         try:
-            by_name[each["name"]] = make_operator(each)
+            by_name[description["name"]] = make_operator(description)
         except Refused:      # described by an older version of this code
             continue
     return by_name
@@ -71,9 +71,9 @@ def _package_operators(pk: int, described: Any) -> dict[str, Operator]:
 def operator_description(name: str) -> dict[str, Any] | None:
     """Return a worker's description of one operator; None where there is none."""
     for package in usable_packages():
-        for each in package.operators:
-            if each["name"] == name and name not in OPERATORS:
-                return {**each, "package": package.name}
+        for operator in package.operators:
+            if operator["name"] == name and name not in OPERATORS:
+                return {**operator, "package": package.name}
     return None
 
 
@@ -88,9 +88,9 @@ def packages_on_workers() -> dict[str, list[PackageOnWorkerJson]]:
     workers_by_package: dict[str, list[PackageOnWorkerJson]] = {}
     for worker in jobs.workers():
         queue = next((queue for queue in ("compile", "gpu") if queue in worker["queues"]), "")
-        for each in worker.get("packages", []) if queue else []:
-            workers_by_package.setdefault(each["package"], []).append(
-                {"worker": worker["name"], "version": each["version"], "queue": queue})
+        for package in worker.get("packages", []) if queue else []:
+            workers_by_package.setdefault(package["package"], []).append(
+                {"worker": worker["name"], "version": package["version"], "queue": queue})
     return workers_by_package
 
 
@@ -184,10 +184,10 @@ def space_json(operator: Operator, shape: Mapping[str, int], dtype: str, gpu: st
     bounds = limits(gpu)
     space = operator.space(shape, dtype, bounds)
     unknown = "a worker with the GPU lists it as it opens a job; POST /api/tune/space/ shows the newest listing"
-    told: OperatorSpaceJson = {
+    document: OperatorSpaceJson = {
         "shape": dict(shape), "dtype": dtype, "gpu": gpu, "params": [
             {"name": param.name, "values": list(param.values)} for param in space.params],
         "valid_configs": None if operator.listed_on_gpu else len(space), "pruned_configs": dict(space.pruned),
         "default_config": dict(operator.default_config(shape, dtype, bounds)),
         "flop": operator.flops(shape), "least_bytes": operator.bytes(shape, dtype)}
-    return {**told, "unknown": unknown} if operator.listed_on_gpu else told
+    return {**document, "unknown": unknown} if operator.listed_on_gpu else document

@@ -66,8 +66,8 @@ def package_wake(package: OperatorPackage) -> bool:
 def packages_wake() -> list[int]:
     """Wake descriptions of packages that a worker has by now; return their ids."""
     waiting = list(OperatorPackage.objects.filter(enabled=True, status=Status.WAITING))
-    asked = jobs.waiting("operators") if waiting else set()
-    return [package.pk for package in waiting if package.pk not in asked and package_wake(package)]
+    waiting_pks = jobs.waiting("operators") if waiting else set()
+    return [package.pk for package in waiting if package.pk not in waiting_pks and package_wake(package)]
 
 
 def record_description(package: OperatorPackage, worker: str, *, operators: list[dict[str, Any]], version: str) -> None:
@@ -75,7 +75,7 @@ def record_description(package: OperatorPackage, worker: str, *, operators: list
     with transaction.atomic():
         OperatorPackage.objects.filter(pk=package.pk).update(
             status=Status.READY, operators=operators, version=version[:60], error=None, worker=worker, described=timezone.now())
-        _audit(package.name, "described", None, f"version {version}: {', '.join(each['name'] for each in operators)}")
+        _audit(package.name, "described", None, f"version {version}: {', '.join(operator['name'] for operator in operators)}")
 
 
 def record_failure(package: OperatorPackage, worker: str, what: str, hint: str = "") -> None:

@@ -85,10 +85,10 @@ def read_offer(told: Any) -> Offer:
 
 
 def _read(told: Any) -> Offer:
-    given = told["params"]
-    if not isinstance(given, list) or len(given) > MAX_PARAMS:
+    entries = told["params"]
+    if not isinstance(entries, list) or len(entries) > MAX_PARAMS:
         raise ValueError(f"a listing has at most {MAX_PARAMS} parameters")
-    params = tuple(Param(_text(each["name"]), tuple(map(_value, each["values"]))) for each in given)
+    params = tuple(Param(_text(entry["name"]), tuple(map(_value, entry["values"]))) for entry in entries)
     if not isinstance(told["rows"], list) or len(told["rows"]) > MAX_CONFIGS:
         raise ValueError(f"a listing has at most {MAX_CONFIGS:,} configurations")
     rows = np.array(told["rows"], dtype=np.int32).reshape(len(told["rows"]), len(params))
@@ -96,9 +96,9 @@ def _read(told: Any) -> Offer:
         raise ValueError("a configuration of the listing names a value that its parameter lacks")
     pruned = {_text(reason): _count(count) for reason, count in list(told["pruned"].items())[:MAX_REASONS]}
     about = {_text(name): _value(value) for name, value in list(told.get("about", {}).items())[:MAX_REASONS]}
-    at = [_row(row, len(rows)) for row in told["starts"][:MAX_CONFIGS]]
+    starts = [_row(row, len(rows)) for row in told["starts"][:MAX_CONFIGS]]
     default = None if told["default"] is None else _row(told["default"], len(rows))
-    return Offer(Space(params, rows, pruned), _text(told["library"]), default, tuple(at), about)
+    return Offer(Space(params, rows, pruned), _text(told["library"]), default, tuple(starts), about)
 
 
 def _row(value: Any, most: int) -> int:

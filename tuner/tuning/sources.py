@@ -40,17 +40,17 @@ def read_source(file: Path) -> bytes:
 
 def source_files(module: ModuleType, belongs: Belongs) -> list[Path]:
     """Return the files, sorted; of a module without imports of its own just its file."""
-    found = {module.__name__: Path(module.__file__ or "")}
+    files_by_name = {module.__name__: Path(module.__file__ or "")}
     waiting = [module.__name__]
-    while waiting and len(found) < MOST_FILES:
+    while waiting and len(files_by_name) < MOST_FILES:
         name = waiting.pop()
-        package = name if found[name].name == "__init__.py" else name.rpartition(".")[0]
-        for imported in _imports(found[name], package, belongs):
+        package = name if files_by_name[name].name == "__init__.py" else name.rpartition(".")[0]
+        for imported in _imports(files_by_name[name], package, belongs):
             file = _file_of(imported, module)
-            if imported not in found and file is not None:
-                found[imported] = file
+            if imported not in files_by_name and file is not None:
+                files_by_name[imported] = file
                 waiting.append(imported)
-    return sorted(set(found.values()))
+    return sorted(set(files_by_name.values()))
 
 
 def beside(module: ModuleType) -> Belongs:
@@ -62,7 +62,7 @@ def beside(module: ModuleType) -> Belongs:
     folder = Path(module.__file__ or "").parent
     if in_package or any(folder.glob("*.dist-info")):
         return lambda name: name.partition(".")[0] == top
-    near = {each.stem for each in folder.iterdir() if each.suffix == ".py"}
+    near = {path.stem for path in folder.iterdir() if path.suffix == ".py"}
     return lambda name: name in near
 
 

@@ -78,11 +78,11 @@ class Space:
         Raises ValueError for more than MAX_PRODUCT combinations, or MAX_COMBINATIONS where every constraint says what it reads.
         """
         combinations = math.prod(len(param.values) for param in params)
-        known = all(constraint.reads is not None for constraint in constraints)
-        most = MAX_COMBINATIONS if known else MAX_PRODUCT
+        is_known = all(constraint.reads is not None for constraint in constraints)
+        most = MAX_COMBINATIONS if is_known else MAX_PRODUCT
         if combinations > most:
             raise ValueError(f"{combinations:,} combinations; at most {most:,}: give fewer values")
-        if known:
+        if is_known:
             return cls(params, *_valid_rows(params, constraints))
         names = [param.name for param in params]
         rows: list[tuple[int, ...]] = []
@@ -168,8 +168,8 @@ def _valid_rows(params: Sequence[Param], constraints: Sequence[Constraint]) -> t
     pruned: dict[str, int] = {}
     for constraint in constraints:
         holds, errors = _table(params, constraint)
-        for at, error in errors.items():
-            if alive[at].any():                    # what an earlier constraint removed is not asked of the next
+        for place, error in errors.items():
+            if alive[place].any():                    # what an earlier constraint removed is not asked of the next
                 raise error
         if removed := int(np.count_nonzero(alive & ~holds)):
             pruned[constraint.reason] = pruned.get(constraint.reason, 0) + removed
@@ -185,16 +185,16 @@ _Place = tuple[int | slice, ...]
 
 def _table(params: Sequence[Param], constraint: Constraint) -> tuple[NDArray[np.bool_], dict[_Place, ValueError]]:
     """Return where a constraint holds, with an axis of length 1 for each parameter that it does not read, and where it fails."""
-    read = [param if constraint.reads is None or param.name in constraint.reads else None for param in params]
-    table = np.ones([len(param.values) if param else 1 for param in read], dtype=bool)
+    axes = [param if constraint.reads is None or param.name in constraint.reads else None for param in params]
+    table = np.ones([len(param.values) if param else 1 for param in axes], dtype=bool)
     if table.size > MAX_PRODUCT:
         raise ValueError(f"{constraint.reason}: {table.size:,} combinations of what it reads; at most {MAX_PRODUCT:,}")
     errors: dict[_Place, ValueError] = {}
-    for at in np.ndindex(table.shape):
+    for place in np.ndindex(table.shape):
         try:
-            table[at] = constraint.holds({param.name: param.values[i] for param, i in zip(read, at, strict=True) if param})
+            table[place] = constraint.holds({param.name: param.values[i] for param, i in zip(axes, place, strict=True) if param})
         except ValueError as error:
-            errors[tuple(i if param else slice(None) for param, i in zip(read, at, strict=True))] = error
+            errors[tuple(i if param else slice(None) for param, i in zip(axes, place, strict=True))] = error
     return table, errors
 
 
@@ -208,7 +208,7 @@ def _positions(param: Param) -> NDArray[np.float64]:
 
 
 def _values(name: str, configs: Sequence[Config], order: Sequence[Value]) -> tuple[Value, ...]:
-    seen = {config[name] for config in configs}
-    first = [value for value in order if value in seen]
-    rest = sorted(seen - set(first), key=lambda value: (isinstance(value, str), value))
+    values = {config[name] for config in configs}
+    first = [value for value in order if value in values]
+    rest = sorted(values - set(first), key=lambda value: (isinstance(value, str), value))
     return (*first, *rest)

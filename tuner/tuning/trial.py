@@ -34,8 +34,8 @@ def cleaned(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {cleaned(name): cleaned(each) for name, each in value.items()}
-    return [cleaned(each) for each in value] if isinstance(value, list) else value
+        return {cleaned(name): cleaned(element) for name, element in value.items()}
+    return [cleaned(element) for element in value] if isinstance(value, list) else value
 
 
 class Reason(StrEnum):

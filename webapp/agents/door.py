@@ -75,10 +75,10 @@ def _token(given: str) -> str:
 
 async def _refuse_as(send: Send, answer: Answer) -> None:
     """Answer as the API did: 401 of a token that is none, 429, 503."""
-    said: Mapping[str, Any] = answer.content if isinstance(answer.content, dict) else {}
+    content: Mapping[str, Any] = answer.content if isinstance(answer.content, dict) else {}
     status = answer.status if answer.status in (400, 401, 403, 429, 503, 507) else 500
-    hint = UNKNOWN if status == 401 else str(said.get("hint", ""))
-    await _refuse(send, status, str(said.get("error") or "the server made a mistake"), hint, retry_after=answer.retry_after)
+    hint = UNKNOWN if status == 401 else str(content.get("hint", ""))
+    await _refuse(send, status, str(content.get("error") or "the server made a mistake"), hint, retry_after=answer.retry_after)
 
 
 async def _refuse(send: Send, status: int, what: str, hint: str, *, allow: str = "", retry_after: str = "") -> None:

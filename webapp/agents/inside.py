@@ -36,10 +36,10 @@ class Answer:
     @property
     def why(self) -> str:
         """Return why it refused, and what to do, in one line."""
-        said = self.content if isinstance(self.content, dict) else {}
-        what = str(said.get("error") or said.get("detail") or f"the server answered {self.status}")
+        content = self.content if isinstance(self.content, dict) else {}
+        what = str(content.get("error") or content.get("detail") or f"the server answered {self.status}")
         wait = f"try again in {self.retry_after} s" if self.retry_after else ""
-        return "; ".join(filter(None, (what, str(said.get("hint") or ""), wait)))[:MOST_WHY_CHARS]
+        return "; ".join(filter(None, (what, str(content.get("hint") or ""), wait)))[:MOST_WHY_CHARS]
 
 
 @dataclass
@@ -63,14 +63,14 @@ async def request_api(app: Application, outer: Mapping[str, Any], token: str, me
                       query: Mapping[str, Any] | None = None, body: Any = None) -> Answer:
     """Send one request to `app` as the client of the request `outer`, with this token. Raises TooLarge."""
     sent = b"" if body is None else json.dumps(body, allow_nan=False).encode()
-    asked = urlencode({name: value for name, value in (query or {}).items() if value not in (None, "")}, quote_via=quote)
+    query_text = urlencode({name: value for name, value in (query or {}).items() if value not in (None, "")}, quote_via=quote)
     headers = [pair for pair in outer["headers"] if pair[0].lower() in PASSED_ON]
     headers += [(b"authorization", b"Token " + token.encode()), (b"accept", b"application/json")]
     if body is not None:
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(sent)).encode())]
     scope = {**{name: outer[name] for name in ("type", "asgi", "http_version", "scheme", "server", "client", "root_path")
                 if name in outer},
-             "method": method, "path": path, "raw_path": path.encode(), "query_string": asked.encode(), "headers": headers}
+             "method": method, "path": path, "raw_path": path.encode(), "query_string": query_text.encode(), "headers": headers}
     inbox = iter([{"type": "http.request", "body": sent, "more_body": False}])
     status, told, parts, received = 500, {}, [], 0
 

@@ -70,10 +70,10 @@ def budget(request: HttpRequest) -> HttpResponse:
     """Set what a token may begin in a day: token (empty: every other one), writes_per_day, gpu_s_per_day."""
     if not request.user.has_perm(CHANGES):
         raise PermissionDenied("owners of a project decide what programs may begin")
-    given, project = request.POST, current().project
-    token = get_object_or_404(ApiToken, pk=given["token"], project=project) if given.get("token") else None
+    fields, project = request.POST, current().project
+    token = get_object_or_404(ApiToken, pk=fields["token"], project=project) if fields.get("token") else None
     try:
-        services.budget_set(project, token, given.get("writes_per_day", ""), given.get("gpu_s_per_day", ""))
+        services.budget_set(project, token, fields.get("writes_per_day", ""), fields.get("gpu_s_per_day", ""))
     except Refused as refused:
         return _page(request, problem=str(refused), status=400)
     return redirect("agents")
@@ -82,13 +82,13 @@ def budget(request: HttpRequest) -> HttpResponse:
 def _page(request: HttpRequest, *, problem: str = "", status: int = 200) -> HttpResponse:
     person = None if request.user.has_perm(SEES_ALL) else request.user
     project = current().project
-    asked = {name: request.GET.get(name, "") for name in FILTERS}
+    filters = {name: request.GET.get(name, "") for name in FILTERS}
     every = calls({}, person)
     root: str = getattr(request, "root", "")
     address = f"{request.scheme}://{request.get_host()}{root}{PATH}"
-    page = Paginator(calls(asked, person), PAGE).get_page(request.GET.get("page"))
+    page = Paginator(calls(filters, person), PAGE).get_page(request.GET.get("page"))
     return render(request, "agents/list.html", {
-        "page": page, "asked": asked, **choices(every), "outcomes": AgentCall.Outcome.values,
+        "page": page, "asked": filters, **choices(every), "outcomes": AgentCall.Outcome.values,
         "lines": token_lines(project, person), "whole": project_budget(project),
         "may": request.user.has_perm(CHANGES), "problem": problem, "address": address, "all": person is None,
         "over_http": _example(address), "over_stdio": _stdio_example(address.removesuffix(PATH))}, status=status)

@@ -73,8 +73,8 @@ async def write_down(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
         return await call_next(ctx)
     who: Caller = ctx.request.scope[CALLER]
     caller.enter(who)
-    asked = ctx.params or {}
-    name, arguments = str(asked.get("name", "")), asked.get("arguments")
+    params = ctx.params or {}
+    name, arguments = str(params.get("name", "")), params.get("arguments")
     began_s, outcome, answer = time.perf_counter(), AgentCall.Outcome.FAILED, "the server made a mistake"
     try:
         result = await call_next(ctx)

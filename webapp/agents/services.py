@@ -55,15 +55,15 @@ def call_end(who: Mapping[str, Any], tool: str, arguments: Any, *, ms: float, ou
         if call_id is None:
             AgentCall.objects.create(**_columns(who, tool, arguments), **ended)
             return
-        taken = {"writes": False, "gpu_s": 0.0} if refused else {}
-        AgentCall.objects.filter(pk=call_id).update(**ended, **taken)
+        charge = {"writes": False, "gpu_s": 0.0} if refused else {}
+        AgentCall.objects.filter(pk=call_id).update(**ended, **charge)
 
 
 def budget_of(token: ApiToken) -> AgentBudget:
     """Return the token's budget: its own, else its project's, else the defaults (not stored)."""
     rows = AgentBudget.objects.filter(Q(token=token) | Q(token=None), project=token.project_id)
-    found = {row.token_id: row for row in rows}
-    return found.get(token.pk) or found.get(None) or AgentBudget()
+    rows_by_token = {row.token_id: row for row in rows}
+    return rows_by_token.get(token.pk) or rows_by_token.get(None) or AgentBudget()
 
 
 def spent_today(token: ApiToken) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def _whole(field: str, given: Any) -> int:
 def _columns(who: Mapping[str, Any], tool: str, arguments: Any) -> dict[str, Any]:
     token, person = who["token"], who["person"]
     there = ApiToken.objects.filter(pk=token["id"]).exists()         # it may have been revoked while the call ran
-    said = json.dumps(arguments, ensure_ascii=False, default=str)
+    text = json.dumps(arguments, ensure_ascii=False, default=str)
     return {"token_id": token["id"] if there else None, "token_name": token["name"][:80],
             "person_id": person["id"], "person_name": person["name"][:150],
-            "tool": _text(tool)[:TOOL_CHARS], "arguments": redact(_text(said))[:ARGUMENTS_CHARS]}
+            "tool": _text(tool)[:TOOL_CHARS], "arguments": redact(_text(text))[:ARGUMENTS_CHARS]}
 
 
 def _text(given: object) -> str:

@@ -51,9 +51,9 @@ async def serve(address: str, token: str) -> None:
     await check(address, token)
     async with (httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=TIMEOUT_S) as http,
                 Client(streamable_http_client(address, http_client=http), cache=None) as client,
-                stdio_server() as (read, write)):
+                stdio_server() as (reader, write)):
         server = forwarding(client)
-        await server.run(read, write, server.create_initialization_options())
+        await server.run(reader, write, server.create_initialization_options())
 
 
 def forwarding(client: Client) -> Server[Any]:
@@ -68,8 +68,8 @@ def forwarding(client: Client) -> Server[Any]:
         except httpx2.HTTPError as error:
             return CallToolResult(content=[TextContent(type="text", text=f"the server does not answer: {error}")], is_error=True)
 
-    told = client.server_info
-    title, version = (told.title, told.version) if told else (None, "")
+    info = client.server_info
+    title, version = (info.title, info.version) if info else (None, "")
     return Server("ridgepoint", title=title, instructions=client.instructions, version=version, on_list_tools=list_tools,
                   on_call_tool=call_tool)
 
@@ -82,7 +82,7 @@ def run(env: Mapping[str, str]) -> None:
 
 def _reason(answer: httpx2.Response) -> str:
     try:
-        said = answer.json()
-        return f"{said['error']}; {said['hint']}"
+        body = answer.json()
+        return f"{body['error']}; {body['hint']}"
     except (ValueError, KeyError, TypeError):
         return answer.text[:200]

@@ -39,11 +39,11 @@ def audit(request: HttpRequest) -> HttpResponse:
     if not request.user.has_perm(NEEDS):
         raise PermissionDenied("owners read the audit log")
     page = Paginator(entries(request.GET), PAGE).get_page(request.GET.get("page"))
-    known = AuditEntry.objects.order_by()
+    log_rows = AuditEntry.objects.order_by()
     return render(request, "audit/list.html", {
         "page": page, "asked": {name: request.GET.get(name, "") for name in FILTERS},
-        "actions": sorted(known.values_list("action", flat=True).distinct()),
-        "kinds": sorted(known.values_list("kind", flat=True).distinct())})
+        "actions": sorted(log_rows.values_list("action", flat=True).distinct()),
+        "kinds": sorted(log_rows.values_list("kind", flat=True).distinct())})
 
 
 class AuditSerializer(serializers.ModelSerializer[AuditEntry]):

@@ -97,10 +97,10 @@ def _values(row: Model) -> dict[str, Any]:
 
 
 def _told(row: Model, column: str, value: Any) -> Any:
-    said = _kind(row).told.get(column, lambda each: each)(value) if value is not None else None
-    if isinstance(said, str | int | float | bool | None):
-        return said[:MOST_CHARACTERS] if isinstance(said, str) else said
-    return json.dumps(said, default=str)[:MOST_CHARACTERS]
+    plain = _kind(row).told.get(column, lambda each: each)(value) if value is not None else None
+    if isinstance(plain, str | int | float | bool | None):
+        return plain[:MOST_CHARACTERS] if isinstance(plain, str) else plain
+    return json.dumps(plain, default=str)[:MOST_CHARACTERS]
 
 
 def _remember(instance: Model, **signal: Any) -> None:
@@ -112,9 +112,9 @@ def _saved(instance: Model, created: bool, **signal: Any) -> None:
     before, now = instance.__dict__.get("_audited", {}), _values(instance)
     changed = {name: value for name, value in now.items() if created or before.get(name) != json.dumps(value, default=str)}
     if changed:
-        told = {name: [None if created or name not in before else _told(instance, name, json.loads(before[name])),
-                       _told(instance, name, value)] for name, value in changed.items()}
-        record("made" if created else "changed", _name(instance), str(instance), instance.pk, told, _project(instance))
+        changes = {name: [None if created or name not in before else _told(instance, name, json.loads(before[name])),
+                          _told(instance, name, value)] for name, value in changed.items()}
+        record("made" if created else "changed", _name(instance), str(instance), instance.pk, changes, _project(instance))
     _remember(instance)
 
 

@@ -104,8 +104,8 @@ def backup_check(place: Store, name: str, *, say: Callable[[str], None], passphr
     for part in (ROWS, OBJECTS):
         if part not in manifest.parts:
             checked.faults.append(f"{part}: the manifest does not name it")
-    for part, said in manifest.parts.items():
-        if wrong := _compare(place, part_key(name, part), said.size, said.sha256):
+    for part, entry in manifest.parts.items():
+        if wrong := _compare(place, part_key(name, part), entry.size, entry.sha256):
             checked.faults.append(f"{part_key(name, part)}: {wrong}")
     if not checked.faults:
         try:
@@ -134,15 +134,15 @@ def open_keys(place: Store, manifest: Manifest, passphrase: str) -> dict[str, st
 
 
 def _check_objects(place: Store, objects: list[Kept], say: Callable[[str], None]) -> dict[str, str]:
-    progress = Progress(say, "read", len(objects), sum(each.size for each in objects))
+    progress = Progress(say, "read", len(objects), sum(record.size for record in objects))
     wrong: dict[str, str] = {}
-    read: dict[str, str] = {}           # by digest: equal bytes lie once in the pool
-    for each in objects:
-        if each.sha256 not in read:
-            read[each.sha256] = _compare(place, pool_key(each.sha256), each.size, each.sha256)
-        if read[each.sha256]:
-            wrong[each.key] = f"{read[each.sha256]} ({pool_key(each.sha256)})"
-        progress.step(each.size)
+    problems: dict[str, str] = {}           # by digest: equal bytes lie once in the pool
+    for record in objects:
+        if record.sha256 not in problems:
+            problems[record.sha256] = _compare(place, pool_key(record.sha256), record.size, record.sha256)
+        if problems[record.sha256]:
+            wrong[record.key] = f"{problems[record.sha256]} ({pool_key(record.sha256)})"
+        progress.step(record.size)
     say(progress.line)
     return wrong
 

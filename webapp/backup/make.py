@@ -70,13 +70,13 @@ def prune(place: Store, keep: int) -> list[str]:
 
     Raises BackupError where a backup that stays cannot be read: then no object is removed, for it may need any.
     """
-    known = names(place)
-    finished = [name for name, whole in known.items() if whole]
+    states = names(place)
+    finished = [name for name, whole in states.items() if whole]
     gone = finished[:-keep]
     for name in gone:
         place.delete(part_key(name, MANIFEST))      # from here on it is unfinished
         _remove(place, name)
-    if [name for name, whole in known.items() if not whole]:
+    if [name for name, whole in states.items() if not whole]:
         return gone                                 # another one is being made, and its list is not written yet
     try:
         needed = {pool_key(kept.sha256) for name in finished[-keep:] for kept in read_objects(place, read_manifest(place, name))}
@@ -143,7 +143,7 @@ def backup_make(place: Store, *, say: Callable[[str], None], passphrase: str | N
         deleted = sorted(set(moment.claims.profiles) - set(later.profiles))
         manifest = Manifest(
             name=name, made=made, postgres=rows.server_major(), migrations=moment.migrations, parts=parts, objects=len(objects),
-            object_bytes=sum(each.size for each in objects), rows=counts, deleted=deleted,
+            object_bytes=sum(record.size for record in objects), rows=counts, deleted=deleted,
             deleted_captures=sorted(moment.claims.captures - later.captures),
             reread=_changed(moment.claims, later, copier.unsettled), left_out=left_out)
         write_manifest(place, manifest)
@@ -166,14 +166,14 @@ class Copier:
         self.unsettled.clear()
         entries = list(self.source.list())
         progress = Progress(self.say, verb, len(entries), sum(entry.size for entry in entries))
-        found = []
+        records = []
         for entry in entries:
-            if kept := self._copy(entry):
-                found.append(kept)
-                self.known[kept.key] = kept
+            if record := self._copy(entry):
+                records.append(record)
+                self.known[record.key] = record
             progress.step(entry.size)
         self.say(progress.line)
-        return found
+        return records
 
     def _copy(self, entry: Entry) -> Kept | None:
         """Return the object with its digest, None where it is gone or does not stop changing."""
@@ -184,8 +184,8 @@ class Copier:
                 if now is None:
                     return None
                 entry = now
-            if kept := self._reusable(entry):
-                return kept
+            if record := self._reusable(entry):
+                return record
             try:
                 with self.source.open(entry.key) as file:
                     digest = Digest(file)
@@ -228,7 +228,7 @@ def _known(place: Store) -> dict[str, Kept]:
     """Return the objects of the newest backup that can be read."""
     for name in [name for name, whole in names(place).items() if whole][::-1]:
         try:
-            return {kept.key: kept for kept in read_objects(place, read_manifest(place, name))}
+            return {record.key: record for record in read_objects(place, read_manifest(place, name))}
         except BackupError:
             continue
     return {}
@@ -258,7 +258,7 @@ def _claimed(objects: Iterable[Kept], claims: rows.Claims) -> list[Kept]:
             return key in claims.uploads
         return (owner := profile_of(key)) is None or owner in claims.profiles
 
-    return [each for each in objects if has_row(each.key)]
+    return [record for record in objects if has_row(record.key)]
 
 
 def _changed(before: rows.Claims, after: rows.Claims, unsettled: Iterable[str]) -> list[int]:

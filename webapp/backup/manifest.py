@@ -85,12 +85,12 @@ def part_key(name: str, part: str) -> str:
 
 def names(place: Store) -> dict[str, bool]:
     """Return the backups of a place by name, the oldest first, and whether each is finished."""
-    found: dict[str, bool] = {}
+    states: dict[str, bool] = {}
     for entry in place.list(FOLDER):
         _, name, *rest = entry.key.split("/")
         if _NAME.fullmatch(name):
-            found[name] = found.get(name, False) or rest == [MANIFEST]
-    return dict(sorted(found.items()))
+            states[name] = states.get(name, False) or rest == [MANIFEST]
+    return dict(sorted(states.items()))
 
 
 def choose(place: Store, wanted: str | None) -> str:
@@ -136,8 +136,8 @@ def write_objects(place: Store, name: str, objects: Iterable[Kept]) -> Part:
     """Store the list of objects."""
     packed = io.BytesIO()
     with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as out:
-        for each in objects:
-            out.write(json.dumps(asdict(each)).encode() + b"\n")
+        for record in objects:
+            out.write(json.dumps(asdict(record)).encode() + b"\n")
     packed.seek(0)
     return write_part(place, name, OBJECTS, packed)
 
@@ -150,10 +150,10 @@ def read_objects(place: Store, manifest: Manifest) -> Iterator[Kept]:
             while line := lines.readline(MOST_LINE_BYTES):
                 number += 1
                 row = json.loads(line)
-                kept = Kept(str(row["key"]), int(row["size"]), str(row["sha256"]), str(row["stamp"]))
-                if not _SHA256.fullmatch(kept.sha256):
+                record = Kept(str(row["key"]), int(row["size"]), str(row["sha256"]), str(row["stamp"]))
+                if not _SHA256.fullmatch(record.sha256):
                     raise ValueError("no digest")
-                yield kept
+                yield record
     except FileNotFoundError:
         raise Damaged(f"{manifest.name}: {OBJECTS} is missing") from None
     except (OSError, EOFError, ValueError, KeyError, TypeError, zlib.error) as error:
@@ -180,7 +180,7 @@ def read_manifest(place: Store, name: str) -> Manifest:
             raise BackupError(f"{name} was made by a later version of Ridgepoint (format {content['format']}): use that one")
         if document["sha256"] != _digest(content) or content["name"] != name:
             raise ValueError("its digest is another")
-        parts = {part: Part(**said) for part, said in content["parts"].items()}
+        parts = {part: Part(**entry) for part, entry in content["parts"].items()}
         return Manifest(**{each.name: content[each.name] for each in fields(Manifest)} | {"parts": parts})
     except FileNotFoundError:
         raise Damaged(f"{name}: {MANIFEST} is missing") from None

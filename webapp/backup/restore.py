@@ -52,11 +52,11 @@ def backup_restore(place: Store, name: str | None, *, say: Callable[[str], None]
     say(f"checking {name}")
     checked = backup_check(place, name, say=say)
     _refuse_damage(checked, skip_damaged)
-    objects = [each for each in read_objects(place, manifest) if each.key not in checked.objects]
+    objects = [record for record in read_objects(place, manifest) if record.key not in checked.objects]
 
     check.mark(home, place.name, name)
     rows.drop_all()
-    _clear(target, {each.key for each in objects})
+    _clear(target, {record.key for record in objects})
     _copy(place, target, objects, say)
     say("writing the rows")
     _load(place, manifest)
@@ -123,17 +123,17 @@ def _clear(target: Store, keep: set[str], prefix: str = "") -> None:
 
 
 def _copy(place: Store, target: Store, objects: list[Kept], say: Callable[[str], None]) -> None:
-    progress = Progress(say, "restored", len(objects), sum(each.size for each in objects))
-    for each in objects:
+    progress = Progress(say, "restored", len(objects), sum(record.size for record in objects))
+    for record in objects:
         try:
-            with place.open(pool_key(each.sha256)) as file:
+            with place.open(pool_key(record.sha256)) as file:
                 digest = Digest(file)
-                target.write(each.key, digest)
+                target.write(record.key, digest)
         except FileNotFoundError:
-            raise Damaged(f"{pool_key(each.sha256)} vanished while it was restored") from None
-        if digest.sha256 != each.sha256:
-            raise Damaged(f"{pool_key(each.sha256)} reads differently than it did a moment ago: {place.name} may be failing")
-        progress.step(each.size)
+            raise Damaged(f"{pool_key(record.sha256)} vanished while it was restored") from None
+        if digest.sha256 != record.sha256:
+            raise Damaged(f"{pool_key(record.sha256)} reads differently than it did a moment ago: {place.name} may be failing")
+        progress.step(record.size)
     say(progress.line)
 
 

@@ -74,12 +74,12 @@ def unknown(migrations: list[list[str]]) -> list[str]:
 
 def counts() -> dict[str, int]:
     """Return the number of rows of every table."""
-    found = {}
+    counts_by_table = {}
     with connection.cursor() as cursor:
         for table in tables():
             cursor.execute(f"SELECT count(*) FROM {connection.ops.quote_name(table)}")
-            found[table] = int(cursor.fetchone()[0])
-    return found
+            counts_by_table[table] = int(cursor.fetchone()[0])
+    return counts_by_table
 
 
 def tables() -> list[str]:
@@ -97,7 +97,7 @@ def server_major() -> int:
 
 def describe_data() -> list[str]:
     """Return what an installation holds, in words: [] of one that was at most started."""
-    held = []
+    contents = []
     with connection.cursor() as cursor:
         for table in tables():
             if table in _OF_EVERY_START:
@@ -107,8 +107,8 @@ def describe_data() -> list[str]:
                            [LOCAL_USER] if where else [])
             number = int(cursor.fetchone()[0])
             if number:
-                held.append(f"{table}: {number if number < 1000 else '1000 or more'}")
-    return held
+                contents.append(f"{table}: {number if number < 1000 else '1000 or more'}")
+    return contents
 
 
 def refuse_company() -> None:
@@ -127,8 +127,8 @@ def drop_all() -> None:
         for kinds, word in (("'r','p'", "TABLE"), ("'v'", "VIEW"), ("'m'", "MATERIALIZED VIEW"), ("'S'", "SEQUENCE")):
             cursor.execute(f"SELECT relname FROM pg_class WHERE relkind IN ({kinds}) AND NOT relispartition AND "
                            f"{_OURS.format('relnamespace')}")
-            if found := [connection.ops.quote_name(name) for name, in cursor.fetchall()]:
-                cursor.execute(f"DROP {word} {', '.join(found)} CASCADE")
+            if names := [connection.ops.quote_name(name) for name, in cursor.fetchall()]:
+                cursor.execute(f"DROP {word} {', '.join(names)} CASCADE")
         cursor.execute(f"SELECT oid::regprocedure::text FROM pg_proc WHERE {_OURS.format('pronamespace')}")
         for signature, in cursor.fetchall():
             cursor.execute(f"DROP ROUTINE {signature} CASCADE")

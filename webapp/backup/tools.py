@@ -32,21 +32,21 @@ def find_tool(name: str, least_major: int) -> Path:
         candidates.append(postgres.binaries() / name)
     if on_path := shutil.which(name):
         candidates.append(Path(on_path))
-    found = {path: major for path in candidates if (major := _major(path)) is not None}
-    for path, major in found.items():
+    majors_by_path = {path: major for path in candidates if (major := _major(path)) is not None}
+    for path, major in majors_by_path.items():
         if major >= least_major:
             return path
-    seen = ", ".join(f"{path} is of version {major}" for path, major in found.items()) or "none was found"
-    raise BackupError(f"{name} of PostgreSQL {least_major} or later is needed: {seen}. Install PostgreSQL's client programs "
+    versions = ", ".join(f"{path} is of version {major}" for path, major in majors_by_path.items()) or "none was found"
+    raise BackupError(f"{name} of PostgreSQL {least_major} or later is needed: {versions}. Install PostgreSQL's client programs "
                       f"(postgresql-client-{least_major}), or name their folder by RIDGEPOINT_PG_BIN")
 
 
 def _major(path: Path) -> int | None:
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30).stdout
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    match = _VERSION.search(said)
+    match = _VERSION.search(output)
     return int(match[1]) if match else None
 
 
@@ -55,8 +55,8 @@ def dump_stream(snapshot: str, least_major: int) -> Iterator[IO[bytes]]:
     """Yield what pg_dump writes of one exported snapshot (custom format, compressed). Raises BackupError when it fails."""
     command = [str(find_tool("pg_dump", least_major)), "--format=custom", "--no-owner", "--no-privileges", "--no-password",
                f"--snapshot={snapshot}"]
-    with tempfile.TemporaryFile() as said, subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, env=_connection()) as process:
+    with tempfile.TemporaryFile() as stderr_file, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr_file, env=_connection()) as process:
         assert process.stdout is not None
         try:
             yield process.stdout
@@ -65,7 +65,7 @@ def dump_stream(snapshot: str, least_major: int) -> Iterator[IO[bytes]]:
             raise
         process.stdout.read()
         if process.wait() != 0:
-            raise BackupError(f"pg_dump failed: {_tail(said)}")
+            raise BackupError(f"pg_dump failed: {_tail(stderr_file)}")
 
 
 def load_dump(source: Readable, least_major: int) -> None:

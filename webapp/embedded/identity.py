@@ -94,10 +94,10 @@ def copy_for_nobody(bin_dir: Path) -> Path:
 def _is_own(folder: Path) -> bool:
     """Return whether this account made a folder (no link), finished it, and nobody else may write to it."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) == 0o755
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o755
 
 
 def _enter_namespace() -> None:

@@ -180,8 +180,8 @@ def _make_cluster(bin_dir: Path, data: Path, who: Identity) -> None:
         "--no-sync", "--no-instructions"]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd="/", **who.popen)
     if done.returncode != 0:
-        said = bytes(done.stderr).decode(errors="replace")[-2000:]
-        raise launch.CannotStart(f"PostgreSQL cannot make its first files in {data.parent}: {said}")
+        output = bytes(done.stderr).decode(errors="replace")[-2000:]
+        raise launch.CannotStart(f"PostgreSQL cannot make its first files in {data.parent}: {output}")
     fresh.rename(data)
 
 

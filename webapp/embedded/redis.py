@@ -78,10 +78,10 @@ class Redis(launch.Server):
         aside = {path: path.rename(path.with_name(f"{path.name}.damaged-{when}")) for path in stored}
 
         def put_back() -> None:
-            for path, kept in aside.items():
+            for path, aside_path in aside.items():
                 if path.is_dir():
                     shutil.rmtree(path)         # what the second try began
-                kept.rename(path)
+                aside_path.rename(path)
 
         names = ", ".join(path.name for path in aside.values())
         text = f"Valkey cannot read what it stored in {self.folder} ({cause}): set aside as {names}, starting empty"

@@ -29,9 +29,9 @@ def is_available() -> bool:
 
 def load(owner: Any) -> Suite:
     """Return the suite with its runs, made once."""
-    known = Suite.objects.filter(name=NAME).first()
-    if known is not None:
-        return known
+    old_suite = Suite.objects.filter(name=NAME).first()
+    if old_suite is not None:
+        return old_suite
     with np.load(FILE, allow_pickle=False) as file, transaction.atomic():
         suite = suite_put(read_definition({"name": NAME, "title": "A GEMM under two CUDA versions, recorded", "kind": "uploaded"}),
                           owner=owner, new=True).suite

@@ -116,8 +116,8 @@ def load(owner: Any) -> list[Profile]:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         _load_ceilings(owner)
         there = loaded_profiles()
-        wanted = [each for each in EXAMPLES if each.files[0] not in there and not absent.intersection(each.files)]
-        return [_create(example, owner) for example in reversed(wanted)]  # the newest row leads every list
+        new_examples = [example for example in EXAMPLES if example.files[0] not in there and not absent.intersection(example.files)]
+        return [_create(example, owner) for example in reversed(new_examples)]  # the newest row leads every list
 
 
 def _load_ceilings(owner: Any) -> None:

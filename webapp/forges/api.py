@@ -111,11 +111,11 @@ class ForgeApi(APIView):
     @extend_schema(operation_id="forges_change", request=ForgeChange, responses=ForgeJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Switch a forge, or what it is told, on or off."""
-        row, given = get_object_or_404(Forge, pk=pk), validated(ForgeChange, request.data)
-        for name, value in given.items():
+        row, fields = get_object_or_404(Forge, pk=pk), validated(ForgeChange, request.data)
+        for name, value in fields.items():
             setattr(row, name, value)
-        if given:
-            row.save(update_fields=list(given))
+        if fields:
+            row.save(update_fields=list(fields))
         return Response(forge_json(row))
 
     @extend_schema(operation_id="forges_delete", responses={204: None})
@@ -135,12 +135,12 @@ class IssueListApi(APIView):
     @extend_schema(operation_id="issues_create", request=IssueRequest, responses={201: IssueJson})
     def post(self, request: Request, pk: int) -> Response:
         """Link an issue by its address, or have a forge make one."""
-        thread, given = get_object_or_404(Thread, pk=pk), validated(IssueRequest, request.data)
-        if given.get("address"):
-            return Response(link_json(services.link_add(thread, given["address"], by=request.user)), status=201)
-        forge = Forge.objects.filter(pk=given.get("forge", 0), enabled=True).first()
+        thread, fields = get_object_or_404(Thread, pk=pk), validated(IssueRequest, request.data)
+        if fields.get("address"):
+            return Response(link_json(services.link_add(thread, fields["address"], by=request.user)), status=201)
+        forge = Forge.objects.filter(pk=fields.get("forge", 0), enabled=True).first()
         if forge is None:
             raise Refused({"forge": "the address of an issue, or a forge of the project"})
-        text = given.get("text") or services.issue_text(thread)
-        return Response(link_json(services.issue_create(thread, forge, given.get("title") or thread.title, text, by=request.user)),
+        text = fields.get("text") or services.issue_text(thread)
+        return Response(link_json(services.issue_create(thread, forge, fields.get("title") or thread.title, text, by=request.user)),
                         status=201)

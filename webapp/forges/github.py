@@ -43,8 +43,8 @@ def ready(who: Speaker, call: Call) -> Mapping[str, str]:
     if not installation.isdecimal():
         raise ValueError("the account is “App id / installation id”, like 12345 / 67890")
     own = {**HEADERS, "Authorization": f"Bearer {app_token(who.account, who.key, time.time())}"}
-    asked = {"repositories": [who.place.partition("/")[2]]}
-    answer = call(Request("POST", f"/app/installations/{installation}/access_tokens", asked), own)
+    payload = {"repositories": [who.place.partition("/")[2]]}
+    answer = call(Request("POST", f"/app/installations/{installation}/access_tokens", payload), own)
     return {**HEADERS, "Authorization": f"Bearer {text(answer.get('token'), 500)}"}
 
 

@@ -57,7 +57,7 @@ def arrived(headers: Mapping[str, str], body: Mapping[str, Any]) -> Arrived | No
     items = changes.get("items") if isinstance(changes, dict) else None
     if body.get("webhookEvent") != "jira:issue_updated" or not isinstance(issue, dict) or not isinstance(items, list):
         return None
-    if not any(isinstance(each, dict) and each.get("field") == "status" for each in items):
+    if not any(isinstance(change, dict) and change.get("field") == "status" for change in items):
         return None
     fields = issue.get("fields")
     status = fields.get("status") if isinstance(fields, dict) else None

@@ -33,12 +33,12 @@ def forges(request: HttpRequest) -> HttpResponse:
         return _page(request)
     if not request.user.has_perm("webapp.add_forge"):
         return HttpResponse("owners add forges", status=403)
-    given = {name: request.POST.get(name, "") for name in FIELDS}
+    fields = {name: request.POST.get(name, "") for name in FIELDS}
     try:
-        made, secret = services.forge_add(**given, by=request.user)
+        forge, secret = services.forge_add(**fields, by=request.user)
     except Refused as refused:
-        return _page(request, given={**given, "key": "", "hook_secret": ""}, problems=refused.fields, status=400)
-    return _page(request, made=made, secret=secret)
+        return _page(request, given={**fields, "key": "", "hook_secret": ""}, problems=refused.fields, status=400)
+    return _page(request, made=forge, secret=secret)
 
 
 @require_POST
@@ -75,10 +75,10 @@ def hook(request: HttpRequest, pk: int) -> HttpResponse:
     try:
         if row is None:
             raise Unsigned("the signature is not that of the secret")
-        said = services.arrive(row, {name.lower(): value for name, value in request.headers.items()}, body)
+        message = services.arrive(row, {name.lower(): value for name, value in request.headers.items()}, body)
     except Unsigned:
         return JsonResponse({"error": "not signed with the secret of this address"}, status=401)
-    return JsonResponse({"message": said}, status=202)
+    return JsonResponse({"message": message}, status=202)
 
 
 @require_POST

@@ -45,8 +45,8 @@ def send_due() -> int:
     """Say everything that is due; return how many were tried."""
     tried = 0
     with within(EVERYTHING):
-        while (found := _claim()) is not None:
-            row, lease = found
+        while (claim := _claim()) is not None:
+            row, lease = claim
             with within(project_of(row) or 0):
                 _store(row, lease, _try(row))
             tried += 1
@@ -100,25 +100,25 @@ def ask(api: str, request: Request, headers: Mapping[str, str]) -> Mapping[str, 
     address = api + request.path
     parts = parse_address(address)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    found = resolve_host(host.encode("idna").decode(), port)
-    if not found:
+    ips = resolve_host(host.encode("idna").decode(), port)
+    if not ips:
         raise NotSent(f"{host} has no address")
-    if not settings.WEBHOOK_PRIVATE and any(not is_public(ip) for ip in found):
+    if not settings.WEBHOOK_PRIVATE and any(not is_public(ip) for ip in ips):
         raise Refused(f"{host} is inside this network; RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses")
     body = None if request.body is None else json.dumps(request.body).encode()
     answer = exchange(request.method, address, body, {"Accept": "application/json", **headers, "Content-Type": "application/json"},
-                      found=found, most_bytes=ANSWER_BYTES)
+                      found=ips, most_bytes=ANSWER_BYTES)
     if not 200 <= answer.status < 300:
-        said = answer.body.decode("utf-8", "replace")[:160]
-        raise NotSent(f"{answer.status} of {urlsplit(address).path[:80]}: {said}",
+        text = answer.body.decode("utf-8", "replace")[:160]
+        raise NotSent(f"{answer.status} of {urlsplit(address).path[:80]}: {text}",
                       final=answer.status < 500 and answer.status not in RETRIED)
     try:
-        told = json.loads(answer.body) if answer.whole else None
+        content = json.loads(answer.body) if answer.whole else None
     except (ValueError, RecursionError):
-        told = None
-    if not isinstance(told, dict):
+        content = None
+    if not isinstance(content, dict):
         raise NotSent("its answer is no JSON object", final=True)
-    return told
+    return content
 
 
 def _store(row: ForgePost, lease: datetime, outcome: dict[str, Any]) -> None:

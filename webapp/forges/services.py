@@ -40,10 +40,10 @@ PLACE = re.compile(r"[\w.\-]+(?:/[\w.\-]+)*")
 def forge_add(*, kind: str, name: str, place: str, key: str, api: str = "", account: str = "", hook_secret: str = "",
               by: Any = None) -> tuple[Forge, str]:
     """Add a forge; return it with the secret of its webhook, shown this once. Raises Refused."""
-    known = FORGES.get(kind)
-    if known is None:
+    forge_kind = FORGES.get(kind)
+    if forge_kind is None:
         raise Refused({"kind": f"one of {', '.join(FORGES)}"})
-    name, place, api = name.strip()[:80], place.strip().strip("/"), (api.strip() or known.api).rstrip("/")
+    name, place, api = name.strip()[:80], place.strip().strip("/"), (api.strip() or forge_kind.api).rstrip("/")
     if not name or Forge.objects.filter(name=name).exists():
         raise Refused({"name": "a name that no other forge of the project has"})
     if not PLACE.fullmatch(place) or len(place) > 200:
@@ -69,9 +69,9 @@ def forge_of(link: str) -> tuple[Forge | None, str]:
     """Return the forge of an issue's address and its number there; (None, "") where none of the project's forges has it."""
     host = (urlsplit(link).hostname or "").removeprefix("www.")
     for row in Forge.objects.filter(enabled=True):
-        found = FORGES[row.kind].issue(link)
-        if found and found[0].lower() == row.place.lower() and (urlsplit(row.api).hostname or "").removeprefix("api.") == host:
-            return row, found[1]
+        issue = FORGES[row.kind].issue(link)
+        if issue and issue[0].lower() == row.place.lower() and (urlsplit(row.api).hostname or "").removeprefix("api.") == host:
+            return row, issue[1]
     return None, ""
 
 
@@ -149,20 +149,20 @@ def gate_tell(gate: Gate) -> int:
 
 def _change_of(gate: Gate, forge: Forge, kind: ForgeKind) -> str:
     for link in filter(None, (gate.url, gate.build.url)):
-        found = kind.issue(link)
-        if found and found[0].lower() == forge.place.lower() and ("/pull/" in link or "/merge_requests/" in link):
-            return found[1]
+        issue = kind.issue(link)
+        if issue and issue[0].lower() == forge.place.lower() and ("/pull/" in link or "/merge_requests/" in link):
+            return issue[1]
     return ""
 
 
 def _verdict(gate: Gate) -> dict[str, Any]:
-    said = gate.verdict or "FAILED"
+    verdict = gate.verdict or "FAILED"
     page = address(f"/gates/{gate.pk}/", project_slug())
-    lines = [f"**{said}**: {gate.suite.name}, build `{gate.build.name[:12]}`", gate.reason or "",
+    lines = [f"**{verdict}**: {gate.suite.name}, build `{gate.build.name[:12]}`", gate.reason or "",
              f"[Evidence]({page})" if page else ""]
     state = STATES.get(Verdict(gate.verdict), "unsure") if gate.verdict else "bad"
     return {"name": f"Ridgepoint: {gate.suite.name}", "state": state, "page": page, "text": "\n\n".join(filter(None, lines)),
-            "title": f"{said}: {gate.reason}"[:250] if gate.reason else said}
+            "title": f"{verdict}: {gate.reason}"[:250] if gate.reason else verdict}
 
 
 def _post(forge: Forge, what: str, key: str, body: dict[str, Any], link: IssueLink | None = None) -> ForgePost:
@@ -197,16 +197,16 @@ def arrive(forge: Forge, headers: Mapping[str, str], body: bytes) -> str:
     if not forge.enabled:
         return "not for us"
     try:
-        said = json.loads(body)
+        content = json.loads(body)
     except (ValueError, RecursionError):
         return "not for us"
-    found = kind.arrived(headers, said) if isinstance(said, dict) else None
-    if found is None or found.place.lower() != forge.place.lower():
+    arrival = kind.arrived(headers, content) if isinstance(content, dict) else None
+    if arrival is None or arrival.place.lower() != forge.place.lower():
         return "not for us"
     with within(project_of(forge) or 0), transaction.atomic():
-        _, fresh = ForgeArrival.objects.get_or_create(forge=forge, key=key[:80], defaults={"event": found.event[:60]})
+        _, fresh = ForgeArrival.objects.get_or_create(forge=forge, key=key[:80], defaults={"event": arrival.event[:60]})
         if fresh:
-            _take(forge, found)
+            _take(forge, arrival)
     return "taken" if fresh else "known"
 
 

@@ -28,7 +28,7 @@ class ForgeKind:
     account: str = ""                                   # what the field of the account holds
 
 
-FORGES: Mapping[str, ForgeKind] = {each.name: each for each in (
+FORGES: Mapping[str, ForgeKind] = {kind.name: kind for kind in (
     ForgeKind("github", "GitHub", "https://api.github.com", frozenset({"check", "comment", "issue", "note"}), github.issue_of,
               github.ready, github.say, github.read, github.verify, github.arrived, "App id / installation id"),
     ForgeKind("gitlab", "GitLab", "https://gitlab.com/api/v4", frozenset({"check", "comment", "issue", "note"}), gitlab.issue_of,

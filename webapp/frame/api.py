@@ -99,8 +99,8 @@ class ActivityApi(APIView):
 
     @extend_schema(operation_id="activity", responses=ActivityJson)
     def get(self, request: Request) -> Response:
-        jobs = [{"kind": each.kind, "title": each.title, "url": each.url, "waiting": each.waiting}
-                for each in overview.in_progress()]
+        jobs = [{"kind": job.kind, "title": job.title, "url": job.url, "waiting": job.waiting}
+                for job in overview.in_progress()]
         return Response({"count": len(jobs), "jobs": jobs})
 
 

@@ -30,8 +30,8 @@ class Document:
 @cache
 def titles() -> dict[str, str]:
     """Return the title of every document by its name, by title."""
-    found = {path.stem: path.read_text().partition("\n")[0].removeprefix("# ").strip() for path in FOLDER.glob("*.md")}
-    return dict(sorted(found.items(), key=lambda each: each[1].lower()))
+    titles_by_name = {path.stem: path.read_text().partition("\n")[0].removeprefix("# ").strip() for path in FOLDER.glob("*.md")}
+    return dict(sorted(titles_by_name.items(), key=lambda each: each[1].lower()))
 
 
 @cache
@@ -56,14 +56,14 @@ def document(name: str) -> Document | None:
 
 def _anchor_headings(tokens: list[Token]) -> tuple[tuple[str, str], ...]:
     """Give headings the ids that links to them use; return those of the second level."""
-    found: list[tuple[str, str]] = []
+    headings: list[tuple[str, str]] = []
     for opening, inside in pairwise(tokens):
         if opening.type == "heading_open":
             text = "".join(child.content for child in inside.children or ())
             opening.attrs["id"] = slug = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
             if opening.tag == "h2":
-                found.append((slug, text))
-    return tuple(found)
+                headings.append((slug, text))
+    return tuple(headings)
 
 
 def page_link(address: str) -> str:

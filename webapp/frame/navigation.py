@@ -155,9 +155,9 @@ class Place:
 
 @cache
 def _prefixes() -> list[tuple[str, Place]]:
-    found = [(prefix, Place(section, page)) for section in (*SECTIONS, SETTINGS) for page in section.pages
+    pairs = [(prefix, Place(section, page)) for section in (*SECTIONS, SETTINGS) for page in section.pages
              for prefix in (page.path, *page.also) if prefix != "/"]
-    return sorted(found, key=lambda each: -len(each[0]))
+    return sorted(pairs, key=lambda each: -len(each[0]))
 
 
 def place_of(path: str) -> Place | None:
@@ -182,9 +182,9 @@ def entries(user: Allowed | None) -> list[dict[str, Any]]:
     """Return what the palette and the keys know at once: pages and actions that this person may open."""
     tables = [(section.pages, "page", section.title) for section in (*SECTIONS, SETTINGS)]
     tables += [(FURTHER, "page", ""), (ACTIONS, "action", "")]
-    found = [{"kind": kind, "title": _full_title(page, section), "url": page.url, "words": page.words, "keys": page.keys}
-             for pages, kind, section in tables for page in allowed(pages, user)]
-    return found + _document_entries()
+    rows = [{"kind": kind, "title": _full_title(page, section), "url": page.url, "words": page.words, "keys": page.keys}
+            for pages, kind, section in tables for page in allowed(pages, user)]
+    return rows + _document_entries()
 
 
 def _document_entries() -> list[dict[str, Any]]:

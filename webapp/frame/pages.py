@@ -18,9 +18,9 @@ def document_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def document(request: HttpRequest, name: str) -> HttpResponse:
     """Show one document of docs/."""
-    if (found := documents.document(name)) is None:
+    if (page := documents.document(name)) is None:
         raise Http404
-    return render(request, "docs/document.html", {"document": found})
+    return render(request, "docs/document.html", {"document": page})
 
 
 @require_safe

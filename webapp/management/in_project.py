@@ -35,8 +35,8 @@ class AnyOrder(CommandParser):
 def take_any_order(parser: ArgumentParser) -> None:
     """Let a command's parser, or those of its sub-commands, take names and options mixed."""
     choices = [each for action in parser._actions if isinstance(action, _SubParsersAction) for each in action.choices.values()]
-    for each in choices:
-        take_any_order(each)
+    for subparser in choices:
+        take_any_order(subparser)
     if not choices and type(parser) is CommandParser:
         parser.__class__ = AnyOrder         # Django names the class of a command's parser itself
 
@@ -67,23 +67,23 @@ def make_actions(parser: CommandParser) -> Callable[[str, str], CommandParser]:
     actions = parser.add_subparsers(dest="action", required=True)
 
     def action(name: str, help: str) -> CommandParser:
-        one: CommandParser = actions.add_parser(name, help=help)
-        one.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
-        return one
+        subparser: CommandParser = actions.add_parser(name, help=help)
+        subparser.add_argument("--json", action="store_true", help="exactly one JSON document on standard output")
+        return subparser
 
     return action
 
 
 def _project_id(slug: str) -> int:
-    found = Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
-    if found is None:
+    pk = Project.objects.filter(slug=slug).values_list("pk", flat=True).first()
+    if pk is None:
         raise CommandError(f"there is no project {slug}: manage.py projects lists them")
-    return int(found)
+    return int(pk)
 
 
 def _add_argument(parser: ArgumentParser, default: str) -> None:
     parser.add_argument("--project", default=default, metavar="SLUG", help=HELP)
     for action in parser._actions:
         if isinstance(action, _SubParsersAction):
-            for each in set(action.choices.values()):
-                _add_argument(each, SUPPRESS)           # what stands before the sub-command is kept
+            for subparser in set(action.choices.values()):
+                _add_argument(subparser, SUPPRESS)           # what stands before the sub-command is kept

@@ -69,12 +69,12 @@ def migrations() -> Check:
 def valkey() -> Check:
     """Return whether Valkey answers, how fast, and its memory."""
     began_s = time.perf_counter()
-    told = jobs.connection().info()
+    info = jobs.connection().info()
     ms = 1e3 * (time.perf_counter() - began_s)
-    version = told.get("valkey_version") or told.get("redis_version", "")
-    facts = {"version": version, "ms": round(ms, 2), "bytes": told.get("used_memory", 0)}
+    version = info.get("valkey_version") or info.get("redis_version", "")
+    facts = {"version": version, "ms": round(ms, 2), "bytes": info.get("used_memory", 0)}
     says = f"{version} · {ms:.1f} ms · {disk.size(facts['bytes'])}"
-    if told.get("aof_last_write_status", "ok") != "ok" or told.get("rdb_last_bgsave_status", "ok") != "ok":
+    if info.get("aof_last_write_status", "ok") != "ok" or info.get("rdb_last_bgsave_status", "ok") != "ok":
         return Check("Valkey", BAD, f"{says} · cannot write its log", "make room on its disk", facts)
     return Check("Valkey", OK, says, facts=facts)
 
@@ -89,10 +89,10 @@ def disks() -> list[Check]:
 
 def worker_disks() -> list[Check]:
     """Return the disks of other hosts whose workers have too little room."""
-    told = {worker.get("host", "?"): worker.get("disks", []) for worker in jobs.workers()}
+    disks_by_host = {worker.get("host", "?"): worker.get("disks", []) for worker in jobs.workers()}
     return [Check(f"Disk of {host}: {', '.join(place['names'])}", BAD, f"{disk.size(place['free_bytes'])} free",
                   "its workers take no files and captures: make room there", {**place, "host": host})
-            for host, places in told.items() for place in places if place.get("short") and host != jobs.host()]
+            for host, places in disks_by_host.items() for place in places if place.get("short") and host != jobs.host()]
 
 
 def workers() -> Check:
@@ -100,18 +100,18 @@ def workers() -> Check:
     alive = jobs.workers()
     counts = {queue: sum(queue in worker.get("queues", ()) for worker in alive) for queue in jobs.QUEUES}
     says = " · ".join(f"{queue} {count}" for queue, count in counts.items() if count) or "none"
-    lacking = [each for each in overview.missing_workers(alive) if each["queue"] != "gpu"]
-    hint = "; ".join(f"{each['what'].rstrip('.')}: {each['start']}" for each in lacking)
+    lacking = [worker for worker in overview.missing_workers(alive) if worker["queue"] != "gpu"]
+    hint = "; ".join(f"{worker['what'].rstrip('.')}: {worker['start']}" for worker in lacking)
     return Check("Workers", WARN if lacking else OK, says, hint, {"by_queue": counts})
 
 
 def queues() -> Check:
     """Return what waits, and how long the oldest does."""
     states = queue_states()
-    facts: Facts = {"waiting": {each.name: each.waiting for each in states},
-                    "oldest_s": {each.name: each.oldest_s for each in states}}
-    says = " · ".join(f"{each.name} {each.waiting}, oldest {_duration(each.oldest_s or 0)}" for each in states if each.waiting)
-    late = [each.name for each in states if (each.oldest_s or 0) > LATE_S]
+    facts: Facts = {"waiting": {state.name: state.waiting for state in states},
+                    "oldest_s": {state.name: state.oldest_s for state in states}}
+    says = " · ".join(f"{state.name} {state.waiting}, oldest {_duration(state.oldest_s or 0)}" for state in states if state.waiting)
+    late = [state.name for state in states if (state.oldest_s or 0) > LATE_S]
     hint = f"start a worker: manage.py worker {late[0]}" if late else ""
     return Check("Queues", WARN if late else OK, says or "empty", hint, facts)
 
@@ -121,8 +121,8 @@ def clocks() -> Check:
     with connection.cursor() as cursor:
         before_s = time.time()
         cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
-        [told] = cursor.fetchone()
-        database_s = float(told) - (before_s + time.time()) / 2
+        [database_time] = cursor.fetchone()
+        database_s = float(database_time) - (before_s + time.time()) / 2
     web_s = jobs.clock_skew_s()
     skews = {"web": web_s, "database": web_s + database_s, "Valkey": 0.0}
     skews |= {str(worker.get("host")): worker["clock_skew_s"] for worker in jobs.workers() if "clock_skew_s" in worker}
@@ -152,17 +152,17 @@ RUNNING: Table = (
 
 def run(table: Table) -> list[Check]:
     """Return what every function of a table found; one that cannot look says why and holds up none."""
-    found: list[Check] = []
+    results: list[Check] = []
     for name, function in table:
         try:
             result = function()
         except (DatabaseError, psycopg.Error, RedisError, OSError) as error:
-            said = " ".join(str(error).split())[:300] or type(error).__name__
-            known = next((check for check in found if check.says == said), None)
-            result = (Check(name, WARN, f"unknown: see {known.name}") if known else
-                      Check(name, BAD, said, "start it (make run), or see its log and its disk"))
-        found += result if isinstance(result, list) else [result]
-    return found
+            text = " ".join(str(error).split())[:300] or type(error).__name__
+            earlier_check = next((check for check in results if check.says == text), None)
+            result = (Check(name, WARN, f"unknown: see {earlier_check.name}") if earlier_check else
+                      Check(name, BAD, text, "start it (make run), or see its log and its disk"))
+        results += result if isinstance(result, list) else [result]
+    return results
 
 
 def worst(found: Sequence[Check]) -> str:

@@ -43,7 +43,7 @@ def packages() -> Check:
     needed = [_plain(line) for line in project["dependencies"] if "python_version <" not in line or sys.version_info < (3, 14)]
     locked = dict(_locked())
     missing = [name for name in needed if _version(name) is None]
-    other = [f"{name} {found} ({wanted})" for name, wanted in locked.items() if (found := _version(name)) not in (None, wanted)]
+    other = [f"{name} {found} ({pin})" for name, pin in locked.items() if (found := _version(name)) not in (None, pin)]
     facts = {"missing": missing, "other_version": other}
     if missing:
         return Check("Packages", BAD, f"missing: {', '.join(missing)}", "run make install", facts)
@@ -56,9 +56,9 @@ def packages() -> Check:
 def folders() -> list[Check]:
     """Return which of the folders that are written to cannot be."""
     store = settings.STORAGES["default"].get("OPTIONS", {}).get("location")
-    wanted = {"data folder": settings.HOME, "temporary files": settings.FILE_UPLOAD_TEMP_DIR or tempfile.gettempdir(),
-              **({"object store": store} if store else {})}
-    return [_folder(name, Path(path)) for name, path in wanted.items()]
+    paths = {"data folder": settings.HOME, "temporary files": settings.FILE_UPLOAD_TEMP_DIR or tempfile.gettempdir(),
+             **({"object store": store} if store else {})}
+    return [_folder(name, Path(path)) for name, path in paths.items()]
 
 
 def _folder(name: str, path: Path) -> Check:
@@ -128,29 +128,29 @@ def gpu() -> Check:
     if not shutil.which("nvidia-smi"):
         return Check("GPU", OK, "none here: recordings are replayed")
     try:
-        told = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True,
-                              text=True, timeout=20)
+        process = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True,
+                                 text=True, timeout=20)
     except subprocess.TimeoutExpired:
         return Check("GPU", BAD, "nvidia-smi does not answer", "see dmesg: the driver may hang")
-    if told.returncode:
-        return Check("GPU", BAD, (told.stdout or told.stderr).strip()[:200], "repair the driver")
-    names = " · ".join(sorted({line.strip() for line in told.stdout.splitlines() if line.strip()}))
-    wanted = dict(re.findall(r"^([\w.-]+)==(\S+)$", "\n".join(_project()["optional-dependencies"]["gpu"]), re.MULTILINE))
-    wrong = [f"{name} {found or 'missing'} ({wanted[name]})" for name in ("torch", "triton")
-             if ((found := _version(name)) or "").partition("+")[0] != wanted[name]]
+    if process.returncode:
+        return Check("GPU", BAD, (process.stdout or process.stderr).strip()[:200], "repair the driver")
+    names = " · ".join(sorted({line.strip() for line in process.stdout.splitlines() if line.strip()}))
+    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", "\n".join(_project()["optional-dependencies"]["gpu"]), re.MULTILINE))
+    wrong = [f"{name} {found or 'missing'} ({pins[name]})" for name in ("torch", "triton")
+             if ((found := _version(name)) or "").partition("+")[0] != pins[name]]
     if wrong:
         return Check("GPU", WARN, f"{names} · {', '.join(wrong)}", "run make install: tuning needs both")
-    return Check("GPU", OK, f"{names} · torch {wanted['torch']}, Triton {wanted['triton']}")
+    return Check("GPU", OK, f"{names} · torch {pins['torch']}, Triton {pins['triton']}")
 
 
 def backup() -> Check:
     """Return how old the newest file of the data folder's `backups` is."""
     folder = settings.HOME / "backups"
-    found = [path.stat().st_mtime for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
-    if not found:
+    times = [path.stat().st_mtime for path in folder.iterdir() if path.is_file()] if folder.is_dir() else []
+    if not times:
         return Check("Backup", OK if settings.LOCAL_MODE else WARN, f"none in {folder}",
                      "" if settings.LOCAL_MODE else "see docs/operate.md: pg_dump and the object store")
-    days = (time.time() - max(found)) / 86_400
+    days = (time.time() - max(times)) / 86_400
     says = f"{days:.1f} days old" if days >= 1 else f"{days * 24:.0f} h old"
     if days > BACKUP_DAYS:
         return Check("Backup", WARN, says, "make another one, and let a timer do it")
@@ -176,9 +176,9 @@ def _project() -> dict[str, Any]:
 
 
 def _locked() -> Iterator[tuple[str, str]]:
-    for name, found in read_lock(settings.BASE_DIR / "requirements.lock").items():
-        if len(found) == 1:         # of several versions the one for this Python would have to be told from markers
-            yield name, found[0].version
+    for name, pins in read_lock(settings.BASE_DIR / "requirements.lock").items():
+        if len(pins) == 1:         # of several versions the one for this Python would have to be told from markers
+            yield name, pins[0].version
 
 
 def _plain(requirement: str) -> str:

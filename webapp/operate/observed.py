@@ -78,8 +78,8 @@ class NoteView:
         if now := trail.current():
             match, user = request.resolver_match, getattr(request, "user", None)
             now.route = match.route if match else ""
-            known = getattr(user, "_wrapped", user)             # of a lazy one only what was asked for anyway
-            now.person = known.get_username() if isinstance(known, AbstractBaseUser) else ""
+            account = getattr(user, "_wrapped", user)             # of a lazy one only what was asked for anyway
+            now.person = account.get_username() if isinstance(account, AbstractBaseUser) else ""
         return response
 
 
@@ -112,7 +112,7 @@ def _note(now: Trail, scope: dict[str, Any], status: int, seconds: float) -> Non
     path, ms = scope["path"][:500], round(1e3 * seconds, 1)
     why = now.why.removesuffix(f": {path}")
     why = "" if why.title() == responses.get(status, "").title() else why       # "Not Found: /x" says nothing more
-    said = f"{method} {path} {status} {ms:.0f} ms" + (f" {now.person}" if now.person else "") + (f": {why}" if why else "")
-    log.log(level, "%s", _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", said), extra={
+    line = f"{method} {path} {status} {ms:.0f} ms" + (f" {now.person}" if now.person else "") + (f": {why}" if why else "")
+    log.log(level, "%s", _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", line), extra={
         "method": method, "path": path, "status": status, "ms": ms, "client": (scope.get("client") or ("",))[0],
         **({"why": why} if why else {})})

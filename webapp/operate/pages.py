@@ -28,9 +28,9 @@ from workers.scope import EVERYTHING, within
 @require_safe
 def status(request: HttpRequest) -> HttpResponse:
     """Show what of the server works, and what to do where something does not."""
-    found = checks.run(checks.RUNNING)
+    results = checks.run(checks.RUNNING)
     return render(request, "status.html", {
-        "checks": found, "worst": checks.worst(found), "trouble": [check for check in found if check.state != checks.OK]})
+        "checks": results, "worst": checks.worst(results), "trouble": [check for check in results if check.state != checks.OK]})
 
 
 class StatusJson(TypedDict):
@@ -45,8 +45,8 @@ class StatusApi(APIView):
 
     @extend_schema(operation_id="status", responses=StatusJson)
     def get(self, request: Request) -> Response:
-        found = checks.run(checks.RUNNING)
-        return Response({"state": checks.worst(found), "checks": [check.as_json() for check in found]})
+        results = checks.run(checks.RUNNING)
+        return Response({"state": checks.worst(results), "checks": [check.as_json() for check in results]})
 
 
 @login_not_required
@@ -57,8 +57,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     headers = {name.lower(): value for name, value in request.headers.items()}
     scheme, _, token = headers.get("authorization", "").partition(" ")
     expected = settings.METRICS_TOKEN
-    known = bool(expected) and scheme.lower() == "bearer" and constant_time_compare(token.strip(), expected)
-    if not known and not is_local(request.META.get("REMOTE_ADDR", ""), headers):
+    is_known = bool(expected) and scheme.lower() == "bearer" and constant_time_compare(token.strip(), expected)
+    if not is_known and not is_local(request.META.get("REMOTE_ADDR", ""), headers):
         return HttpResponse("a metrics token is needed: Authorization: Bearer …\n", "text/plain; charset=utf-8", 401,
                             headers={"WWW-Authenticate": 'Bearer realm="metrics"'})
     with within(EVERYTHING):        # a scraper has no project

@@ -11,10 +11,10 @@ _PART = re.compile(r"(\w+)=(?:(\d{1,9})/(s|min|h)|0)")
 
 def limits_parse(text: str) -> dict[str, tuple[int, int]]:
     """Return (times, seconds) by kind, 0 times: no limit. Raises ValueError with what would be right."""
-    found = dict(DEFAULTS)
+    limits = dict(DEFAULTS)
     for part in filter(None, re.split(r"[\s,]+", text)):
         match = _PART.fullmatch(part)
         if match is None or match[1] not in DEFAULTS:
             raise ValueError(f"RIDGEPOINT_LIMITS: {part!r} is none; like “upload=120/min”, “sql=0”, of {', '.join(DEFAULTS)}")
-        found[match[1]] = (int(match[2] or 0), PERIODS_S[match[3]] if match[3] else 60)
-    return found
+        limits[match[1]] = (int(match[2] or 0), PERIODS_S[match[3]] if match[3] else 60)
+    return limits

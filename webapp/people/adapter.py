@@ -114,12 +114,12 @@ class SingleSignOn(DefaultSocialAccountAdapter):
         """Connect the account whose e-mail address the provider has verified, where the owner allows it, it is the only one, and no
         superuser's. Where it may not be connected nobody gets a second account of the same address."""
         email = str(claims.get("email") or "")
-        found = list(get_user_model().objects.filter(email__iexact=email)[:2]) if email else []
-        if not found:
+        accounts = list(get_user_model().objects.filter(email__iexact=email)[:2]) if email else []
+        if not accounts:
             return
-        if provider.link and claims.get("email_verified") is True and len(found) == 1 and not found[0].is_superuser:
-            sociallogin.connect(request, found[0])
-            audit.record("linked", "sign-in", found[0].get_username())
+        if provider.link and claims.get("email_verified") is True and len(accounts) == 1 and not accounts[0].is_superuser:
+            sociallogin.connect(request, accounts[0])
+            audit.record("linked", "sign-in", accounts[0].get_username())
             return
         audit.record("refused", "sign-in", email)
         raise ImmediateHttpResponse(refuse(request, "Another account here has your e-mail address.",

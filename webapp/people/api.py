@@ -105,11 +105,11 @@ class PersonApi(APIView):
     def patch(self, request: Request, pk: int) -> Response:
         """Give another role, deactivate, let in again."""
         row = changeable(request, pk)
-        given = validated(ChangeSerializer, request.data)
-        if "role" in given:
-            services.person_role(row, given["role"])
-        if "active" in given:
-            services.person_active(row, given["active"])
+        fields = validated(ChangeSerializer, request.data)
+        if "role" in fields:
+            services.person_role(row, fields["role"])
+        if "active" in fields:
+            services.person_active(row, fields["active"])
         return Response(self._json(row))
 
     def _json(self, row: Any) -> Any:
@@ -138,10 +138,10 @@ class InvitationsApi(APIView):
     @extend_schema(operation_id="invitations_create", request=InviteSerializer, responses={201: InvitedSerializer})
     def post(self, request: Request) -> Response:
         """Make a link that makes one account."""
-        asked = validated(InviteSerializer, request.data)
+        fields = validated(InviteSerializer, request.data)
         seat = request._request.seat        # type: ignore[attr-defined]
-        project = services.invited_to(asked.pop("project", ""), seat and seat.pk)
-        row, secret = services.invite(request.user, project=project, **asked)
+        project = services.invited_to(fields.pop("project", ""), seat and seat.pk)
+        row, secret = services.invite(request.user, project=project, **fields)
         return Response({**InvitationSerializer(row).data, "link": link_of(request._request, secret)}, status=201)
 
 

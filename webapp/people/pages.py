@@ -41,13 +41,13 @@ def people_list(request: HttpRequest) -> HttpResponse:
 def invitation_create(request: HttpRequest) -> HttpResponse:
     """Make an invitation and show its link, this once."""
     need(request, ADD, "owners of the installation invite")
-    given = request.POST
+    fields = request.POST
     here, seats = request.seat, request.access.seats        # type: ignore[attr-defined]
-    days = given.get("days", "7")
+    days = fields.get("days", "7")
     try:
-        project = services.invited_to(given.get("project", ""), here and here.pk, [seat.pk for seat in seats])
+        project = services.invited_to(fields.get("project", ""), here and here.pk, [seat.pk for seat in seats])
         row, secret = services.invite(
-            request.user, role=given.get("role", ""), email=given.get("email", ""), days=int(days) if days.isdecimal() else 0,
+            request.user, role=fields.get("role", ""), email=fields.get("email", ""), days=int(days) if days.isdecimal() else 0,
             project=project)
     except Refused as refused:
         return _list_page(request, problem=refused.what, status=400)
@@ -78,10 +78,10 @@ def person_change(request: HttpRequest, pk: int) -> HttpResponse:
     row = get_object_or_404(get_user_model(), pk=pk)
     if not services.may_change(request.user, row):
         raise PermissionDenied("only a superuser changes a superuser")
-    what, given = request.POST.get("do", ""), request.POST
+    what, fields = request.POST.get("do", ""), request.POST
     try:
         if what == "role":
-            services.person_role(row, given.get("role", ""))
+            services.person_role(row, fields.get("role", ""))
         elif what in ("activate", "deactivate"):
             services.person_active(row, what == "activate")
         elif what == "sign-out":
@@ -89,7 +89,7 @@ def person_change(request: HttpRequest, pk: int) -> HttpResponse:
         elif what == "second-factor":
             services.second_factor_off(row)
         elif what == "token":
-            get_object_or_404(ApiToken, digest=given.get("token", ""), user=row).delete()
+            get_object_or_404(ApiToken, digest=fields.get("token", ""), user=row).delete()
         elif what == "password":
             uid, token = services.reset_path(row)
             address = reverse("password_reset_confirm", args=[uid, token])

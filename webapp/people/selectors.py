@@ -64,7 +64,7 @@ def _person(row: Any, second_factor: bool, by_provider: bool) -> Person:
     ways = (*(("password",) if row.has_usable_password() else ()), *(("single sign-on",) if by_provider else ()))
     return Person(row.pk, row.get_username(), row.email, role or (OWNER if row.is_superuser else ""), row.is_superuser,
                   row.is_active, row.last_login, ways, second_factor, row.tokens,
-                  tuple((each.project.slug, each.role) for each in row.memberships.all()))
+                  tuple((membership.project.slug, membership.role) for membership in row.memberships.all()))
 
 
 def sessions(person: Any) -> list[UserSession]:

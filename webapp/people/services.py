@@ -80,14 +80,14 @@ def grants_apply(person: Any, role: str, projects: Mapping[str, str], managed: I
         log.warning("single sign-on: RIDGEPOINT_OIDC_ROLES names the project %r, and there is none", slug)
     have = {each.project_id: each for each in Membership.objects.filter(user=person, project__in=known.values())}
     for slug, project in known.items():
-        mine, wanted = have.get(project.pk), projects.get(slug, "")
-        if mine is None and wanted:
-            Membership.objects.create(project=project, user=person, role=wanted)
-        elif mine is not None and not wanted:
+        mine, new_role = have.get(project.pk), projects.get(slug, "")
+        if mine is None and new_role:
+            Membership.objects.create(project=project, user=person, role=new_role)
+        elif mine is not None and not new_role:
             mine.delete()
             ApiToken.objects.filter(project=project, user=person).delete()
-        elif mine is not None and mine.role != wanted:
-            mine.role = wanted
+        elif mine is not None and mine.role != new_role:
+            mine.role = new_role
             mine.save()
 
 
@@ -193,5 +193,5 @@ def reset_path(person: Any) -> tuple[str, str]:
 
 def second_factor_off(person: Any) -> None:
     """Take a person's second factor and recovery codes away: the phone is lost."""
-    for each in Authenticator.objects.filter(user=person):
-        each.delete()
+    for authenticator in Authenticator.objects.filter(user=person):
+        authenticator.delete()

@@ -93,16 +93,16 @@ def invitation(request: HttpRequest, secret: str) -> HttpResponse:
     tries_forget("invitation", request)
     problem: dict[str, str] = {}
     if request.method == "POST":
-        given = {name: request.POST.get(name, "") for name in ("username", "password", "again")}
+        fields = {name: request.POST.get(name, "") for name in ("username", "password", "again")}
         try:
-            if given["password"] != given["again"]:
+            if fields["password"] != fields["again"]:
                 raise Refused({"again": "the two differ"})
-            person = services.invitation_accept(secret, username=given["username"], password=given["password"])
+            person = services.invitation_accept(secret, username=fields["username"], password=fields["password"])
         except Refused as refused:
             problem = refused.renamed({"": "username"}).fields
         else:
-            made: HttpResponse = perform_password_login(request, {"username": person.get_username()}, Login(user=person))
-            return made
+            response: HttpResponse = perform_password_login(request, {"username": person.get_username()}, Login(user=person))
+            return response
     answer = render(request, "people/invitation.html", {
         "invitation": row, "problem": problem, "username": request.POST.get("username", row.email.partition("@")[0])},
         status=400 if problem else 200)

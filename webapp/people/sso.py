@@ -51,11 +51,11 @@ class Provider:
     def grants(self, groups: Iterable[str], order: tuple[str, ...]) -> Grants:
         """Return what these groups give; of several roles the highest, `order` from the lowest to the highest."""
         mine, role, projects = {EVERYBODY, *groups}, "", dict[str, str]()
-        for group, project, each in self.rules:
+        for group, project, grant in self.rules:
             if group not in mine:
                 continue
             before = projects.get(project, "") if project else role
-            higher = max(before, each, key=lambda one: order.index(one) if one in order else -1)
+            higher = max(before, grant, key=lambda one: order.index(one) if one in order else -1)
             if project:
                 projects[project] = higher
             else:
@@ -64,11 +64,11 @@ class Provider:
 
     def groups_of(self, claims: Mapping[str, Any]) -> list[str]:
         """Return the groups that claims list; a single text counts as one."""
-        found: Any = claims
+        claim: Any = claims
         for name in self.groups_claim.split("."):
-            found = found.get(name) if isinstance(found, Mapping) else None
-        listed = [found] if isinstance(found, str) else found if isinstance(found, list) else []
-        return [each.removeprefix("/") for each in listed[:MOST_GROUPS] if isinstance(each, str)]
+            claim = claim.get(name) if isinstance(claim, Mapping) else None
+        listed = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
+        return [group.removeprefix("/") for group in listed[:MOST_GROUPS] if isinstance(group, str)]
 
 
 def read(env: Mapping[str, str], roles: Iterable[str]) -> Provider | None:
@@ -90,9 +90,9 @@ def read(env: Mapping[str, str], roles: Iterable[str]) -> Provider | None:
 
 def _rules(text: str, roles: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
     rules = []
-    for part in filter(None, (each.strip() for each in text.split(","))):
-        group, equals, given = part.rpartition("=")
-        project, _, role = given.strip().rpartition(":")
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        group, equals, grant = part.rpartition("=")
+        project, _, role = grant.strip().rpartition(":")
         if not equals or not group.strip() or role not in roles:
             raise ValueError(f"RIDGEPOINT_OIDC_ROLES: {part!r} is none; like “gpu-leads=owner”, “gpu=llm:engineer”, “*=viewer”, "
                              f"of {', '.join(roles)}")

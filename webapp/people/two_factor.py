@@ -38,7 +38,7 @@ def is_on(user: Any) -> bool:
 
 def note_due(request: Any, user: Any) -> None:
     """Note in the session at sign-in whether a second factor must be set up first."""
-    by_provider = any(each.get("method") == "socialaccount" for each in get_authentication_records(request, user))
+    by_provider = any(record.get("method") == "socialaccount" for record in get_authentication_records(request, user))
     if is_required(user) and not by_provider and not is_on(user):
         request.session[DUE] = True
 

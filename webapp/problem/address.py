@@ -41,20 +41,20 @@ class Problem:
 
 def make(operator: str, dtype: str, shape: Mapping[str, Any], gpu: str) -> Problem | None:
     """Return the problem; None where no operator takes this type and shape."""
-    known = find(operator)
-    if known is None or known.problems(shape, dtype):
+    known_operator = find(operator)
+    if known_operator is None or known_operator.problems(shape, dtype):
         return None
     return Problem(operator, dtype, in_order(operator, shape), gpu)
 
 
 def read(query: Mapping[str, str]) -> Problem | None:
     """Return the problem that ?operator=&dtype=&gpu=&M=… names; None where it names no whole one."""
-    known = find(query.get("operator", ""))
-    if known is None:
+    known_operator = find(query.get("operator", ""))
+    if known_operator is None:
         return None
-    shape = {dim.name: int(query[dim.name]) for dim in known.dims if query.get(dim.name, "").isdecimal()
+    shape = {dim.name: int(query[dim.name]) for dim in known_operator.dims if query.get(dim.name, "").isdecimal()
              and len(query[dim.name]) < 12}
-    return make(known.name, query.get("dtype", ""), shape, query.get("gpu", "")[:120])
+    return make(known_operator.name, query.get("dtype", ""), shape, query.get("gpu", "")[:120])
 
 
 def is_told_right(shape: KernelShape) -> bool:

@@ -131,15 +131,15 @@ class ProblemApi(APIView):
     def get(self, request: Request) -> Response:
         """What is known of an operator at one shape and type on one GPU model; null where nobody did it yet, with why."""
         query = request.query_params.dict()
-        known = operators.find(query.get("operator", ""))
-        if known is None:
+        operator = operators.find(query.get("operator", ""))
+        if operator is None:
             raise ValidationError({"operator": [f"choose one of {', '.join(operators.all_operators())}"]})
-        query.setdefault("dtype", known.dtypes[0])
+        query.setdefault("dtype", operator.dtypes[0])
         problem = address.read(query)
         if problem is None:
-            given = {dim.name: int(query[dim.name]) if query.get(dim.name, "").isdecimal() and len(query[dim.name]) < 12 else -1
-                     for dim in known.dims}
-            raise ValidationError({name: [what] for name, what in known.problems(given, query["dtype"]).items()})
+            shape = {dim.name: int(query[dim.name]) if query.get(dim.name, "").isdecimal() and len(query[dim.name]) < 12 else -1
+                     for dim in operator.dims}
+            raise ValidationError({name: [what] for name, what in operator.problems(shape, query["dtype"]).items()})
         return Response(problem_json(problem))
 
 
@@ -148,19 +148,19 @@ def problem_json(one: Problem) -> ProblemJson:
     device = states.job_device(one)
     return {"operator": one.operator, "dtype": one.dtype, "shape": dict(one.shape), "gpu": one.gpu, "page": one.url,
             "profiled": _profiled(one), "tuned": _tuned(one), "served": _served(one), "guarded": _guarded(one),
-            "regressions": [regression_json(each["row"]) for each in states.regressions(one)],
+            "regressions": [regression_json(regression["row"]) for regression in states.regressions(one)],
             "device": {"value": device.value, "why_not": device.why_not}}
 
 
 def _profiled(one: Problem) -> ProfiledJson:
-    seen = profiled.of_problem(one)
-    kernels = {(row.kernel.profile_id, row.kernel_id): row for row in seen.rows}
+    summary = profiled.of_problem(one)
+    kernels = {(row.kernel.profile_id, row.kernel_id): row for row in summary.rows}
     rows: list[ProfiledKernelJson] = [
         {"profile": row.kernel.profile_id, "kernel": row.kernel_id, "name": row.kernel.short_name,
          "build": row.kernel.profile.build, "launches": row.launches, "total_ns": row.total_ns}
         for row in list(kernels.values())[:MOST_KERNELS]]
-    return {"launches": seen.launches, "total_ns": seen.total_ns, "mean_ns": seen.mean_ns, "kernels": rows,
-            "why": "" if seen.launches else "no profile here has a launch of this shape and type on this GPU"}
+    return {"launches": summary.launches, "total_ns": summary.total_ns, "mean_ns": summary.mean_ns, "kernels": rows,
+            "why": "" if summary.launches else "no profile here has a launch of this shape and type on this GPU"}
 
 
 def _tuned(one: Problem) -> TunedJson:

@@ -69,23 +69,23 @@ def problem(request: HttpRequest) -> HttpResponse:
         raise Http404("A problem is named by operator, type, shape and GPU, or by a kernel.")
     scope = scope_of(request.GET)
     rows = address.shapes(**where, **({"kernel__profile__in": fleet(scope).order_by().values("pk")} if scope else {}))
-    matching = next((made for row in rows if (made := address.of_shape(row))), None)
+    matching = next((row_problem for row in rows if (row_problem := address.of_shape(row))), None)
     if matching:
         return redirect(matching.url)
     return _kernel_page(request, rows[0] if rows else None, where)
 
 
 def _problem_page(request: HttpRequest, one: Problem) -> HttpResponse:
-    seen, tuned, guarded = profiled.of_problem(one), states.tuned(one), states.guarded(one)
+    summary, tuned, guarded = profiled.of_problem(one), states.tuned(one), states.guarded(one)
     device, server = states.job_device(one), request.build_absolute_uri("/").rstrip("/")
-    figures = [*({"id": f"regression-{each['row'].pk}", **each} for each in states.regressions(one))]
+    figures = [*({"id": f"regression-{regression['row'].pk}", **regression} for regression in states.regressions(one))]
     watched = states.watched_figure(guarded)
     suite = guarded.kernel.suite.name if guarded.kernel else services.suite_name(one.gpu)
     return render(request, "problem/detail.html", {
-        "problem": one, "title": f"{one.operator} {one.dtype}", "fields": one.fields, "profiled": seen, "tuned": tuned,
+        "problem": one, "title": f"{one.operator} {one.dtype}", "fields": one.fields, "profiled": summary, "tuned": tuned,
         "served": states.served(one), "guarded": guarded, "device": device, "regressions": figures, "watched": watched,
-        "has_figures": bool(watched or any(each["figure"] for each in figures)),
-        "pipelines": pipelines(server, suite), **_history(seen, one)})
+        "has_figures": bool(watched or any(figure["figure"] for figure in figures)),
+        "pipelines": pipelines(server, suite), **_history(summary, one)})
 
 
 def _history(seen: profiled.Profiled, one: Problem | None) -> dict[str, Any]:
@@ -104,11 +104,11 @@ def _kernel_page(request: HttpRequest, shape: KernelShape | None, where: dict[st
     kernel = shape.kernel if shape else address.hottest_kernel(where)
     if kernel is None:
         raise Http404("No profile has this kernel any more.")
-    seen = profiled.of_shape(shape) if shape else profiled.of_kernel(kernel)
+    summary = profiled.of_shape(shape) if shape else profiled.of_kernel(kernel)
     job = actions.tune(kernel)
     return render(request, "problem/detail.html", {
-        "problem": None, "title": kernel.short_name, "kernel": kernel, "shape": shape, "profiled": seen,
-        "why": job.why or job.said, **_history(seen, None)})
+        "problem": None, "title": kernel.short_name, "kernel": kernel, "shape": shape, "profiled": summary,
+        "why": job.why or job.said, **_history(summary, None)})
 
 
 def _posted(request: HttpRequest) -> Problem:
@@ -122,24 +122,24 @@ def _posted(request: HttpRequest) -> Problem:
 @permission_required("tuner.add_tunejob", raise_exception=True)
 def problem_tune(request: HttpRequest) -> HttpResponse:
     """Start a search of the problem."""
-    one = _posted(request)
+    posted_problem = _posted(request)
     try:
-        services.start_job(one, request.user)
+        services.start_job(posted_problem, request.user)
     except Refused as error:
         messages.error(request, f"No job was made: {error}")
-    return redirect(one.url)
+    return redirect(posted_problem.url)
 
 
 @require_POST
 @permission_required("tuner.add_suite", raise_exception=True)
 def problem_guard(request: HttpRequest) -> HttpResponse:
     """Make the problem an entry of its GPU's suite; back to the job's page where its button was pressed."""
-    one = _posted(request)
+    posted_problem = _posted(request)
     try:
-        kernel = services.guard(one, request.user)
+        kernel = services.guard(posted_problem, request.user)
     except Refused as refused:
         messages.error(request, f"Not guarded: {refused}")
     else:
         messages.success(request, f"{kernel.key} is an entry of {kernel.suite.name}.")
     job = request.POST.get("back_job", "")
-    return redirect("tune", pk=int(job)) if job.isdecimal() and len(job) < 19 else redirect(one.url)
+    return redirect("tune", pk=int(job)) if job.isdecimal() and len(job) < 19 else redirect(posted_problem.url)

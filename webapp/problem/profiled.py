@@ -54,8 +54,8 @@ def _sum(rows: Any, counts: Callable[[KernelShape], bool] = lambda row: True) ->
     counted = first_uploads(Profile.objects.filter(status=Profile.Status.READY)).order_by().values("pk")
     newest = (rows.filter(kernel__profile__in=counted).select_related("kernel__profile", "kernel__family")
               .order_by("-kernel__profile__created", "-kernel__profile_id", "-total_ns")[:MOST_ROWS])
-    found = [row for row in newest if counts(row)]
-    traces = [row for row in found if row.kernel.profile.kind == Profile.Kind.TRACE] or found
+    chosen_rows = [row for row in newest if counts(row)]
+    traces = [row for row in chosen_rows if row.kernel.profile.kind == Profile.Kind.TRACE] or chosen_rows
     return Profiled(traces, sum(row.launches for row in traces), sum(row.total_ns for row in traces))
 
 
@@ -95,5 +95,5 @@ def siblings(profiled: Profiled, problem: Problem | None) -> list[dict[str, Any]
         one = found.setdefault(key, {"url": other.url if other else f"{reverse('problem')}?shape={row.pk}", "problem": other,
                                      "row": row, "total_ns": 0})
         one["total_ns"] += row.total_ns
-    return sorted((one for one in found.values() if one["row"].pk not in {each.pk for each in profiled.rows}),
+    return sorted((entry for entry in found.values() if entry["row"].pk not in {shape.pk for shape in profiled.rows}),
                   key=lambda one: -one["total_ns"])[:MOST_SHAPES]

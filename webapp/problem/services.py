@@ -23,9 +23,9 @@ def start_job(problem: Problem, owner: Any) -> TuneJob:
     """Queue a search of it; one that waits or runs already is that job. Raises Refused."""
     if active := states.tuned(problem).active:
         return active
-    given = {"operator": problem.operator, "dtype": problem.dtype, "shape": [dict(problem.shape)],
-             "device": states.job_device(problem).value, "strategy": DEFAULT, "effort": DEFAULT_EFFORT}
-    return TuneJob.objects.get(pk=new_services.create_jobs(owner, given)[1])
+    fields = {"operator": problem.operator, "dtype": problem.dtype, "shape": [dict(problem.shape)],
+              "device": states.job_device(problem).value, "strategy": DEFAULT, "effort": DEFAULT_EFFORT}
+    return TuneJob.objects.get(pk=new_services.create_jobs(owner, fields)[1])
 
 
 def suite_name(gpu: str) -> str:
@@ -43,11 +43,11 @@ def guard(problem: Problem, owner: Any) -> SuiteKernel:
     if suite is not None and suite.kind != Suite.Kind.OPERATORS:
         raise Refused({"name": f"{name} is a suite of kind {suite.kind}: rename it, then guard again"})
     if suite is None:
-        made = Definition(name=name, title=f"Kernel problems of {problem.gpu or 'any GPU'}",
-                          device=f"gpu:{problem.gpu}" if problem.gpu else "gpu", kernels=[entry])
+        definition = Definition(name=name, title=f"Kernel problems of {problem.gpu or 'any GPU'}",
+                                device=f"gpu:{problem.gpu}" if problem.gpu else "gpu", kernels=[entry])
     else:
-        known = definition_of(suite)
-        others = [each for each in known.kernels if each.key != key]
-        made = replace(known, kernels=[*others, entry])
-    put = suite_put(made, owner=owner, text="")
+        old_definition = definition_of(suite)
+        others = [kernel for kernel in old_definition.kernels if kernel.key != key]
+        definition = replace(old_definition, kernels=[*others, entry])
+    put = suite_put(definition, owner=owner, text="")
     return put.suite.kernels.get(key=key)

@@ -50,8 +50,8 @@ def tuned(problem: Problem) -> Tuned:
     ended = [job for job in jobs if job.status == TuneJob.Status.DONE]
     done = next((job for job in ended if job.space is None), next(iter(ended), None))
     active = next((job for job in jobs if job.status not in ENDED), None)
-    found = job_outcome(done) if done else None
-    return Tuned(done, active, jobs, found.text if found and found.kind == "library" else "",
+    outcome = job_outcome(done) if done else None
+    return Tuned(done, active, jobs, outcome.text if outcome and outcome.kind == "library" else "",
                  job_selectors.why_waiting(active) if active else "", active.trials.count() if active else 0,
                  job_ceiling(done) if done else None)
 
@@ -61,7 +61,7 @@ def _gpu_of(job: TuneJob) -> str:
         return job.gpu
     if devices.is_gpu(job.device):
         return devices.gpu_model(job.device)
-    return next((gpu_of_recording(each) for each in devices.list_devices() if each.value == job.device), "")
+    return next((gpu_of_recording(device) for device in devices.list_devices() if device.value == job.device), "")
 
 
 def gpu_of_recording(device: devices.Device) -> str:
@@ -77,14 +77,14 @@ def job_device(problem: Problem) -> devices.Device:
 
     Where there is neither, the GPU model, which a job waits for.
     """
-    known = devices.list_devices()
-    model = next((each for each in known if problem.gpu and each.value == f"{devices.GPU}:{problem.gpu}"), None)
-    recorded = next((each for each in known if each.operator == problem.operator and each.dtype == problem.dtype
-                     and dict(problem.shape) in [dict(shape) for shape in each.shapes]
-                     and problem.gpu in ("", gpu_of_recording(each))), None)
-    wanted = f"{devices.GPU}:{problem.gpu}" if problem.gpu else devices.GPU
-    return model or recorded or devices.Device(wanted, problem.gpu or "any GPU", why_not=(
-        f"no worker has an {problem.gpu}" if problem.gpu else known[0].why_not))
+    places = devices.list_devices()
+    model = next((place for place in places if problem.gpu and place.value == f"{devices.GPU}:{problem.gpu}"), None)
+    recorded = next((place for place in places if place.operator == problem.operator and place.dtype == problem.dtype
+                     and dict(problem.shape) in [dict(shape) for shape in place.shapes]
+                     and problem.gpu in ("", gpu_of_recording(place))), None)
+    device = f"{devices.GPU}:{problem.gpu}" if problem.gpu else devices.GPU
+    return model or recorded or devices.Device(device, problem.gpu or "any GPU", why_not=(
+        f"no worker has an {problem.gpu}" if problem.gpu else places[0].why_not))
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ class Served:
 
 def served(problem: Problem) -> Served:
     """Ask the cache as a client on this GPU would, under the newest toolkit that a worker ran there."""
-    seen = GpuEnvironment.objects.filter(gpu=problem.gpu).order_by("-first_seen", "-pk").first()
-    wanted = problem.operator, problem.dtype, problem.gpu, problem.shape, seen.toolkit if seen else ""
-    answer = configs.config_best(*wanted)
+    environment = GpuEnvironment.objects.filter(gpu=problem.gpu).order_by("-first_seen", "-pk").first()
+    arguments = problem.operator, problem.dtype, problem.gpu, problem.shape, environment.toolkit if environment else ""
+    answer = configs.config_best(*arguments)
     if answer["entry"] is None and answer["recording"]:              # all there is: shown as what it is
-        answer = configs.config_best(*wanted, recorded=True)
+        answer = configs.config_best(*arguments, recorded=True)
     entry = configs.config_list().get(pk=answer["entry"]["id"]) if answer["entry"] else None
     dims = ", ".join(f"{name}={value}" for name, value in problem.shape.items())
-    asked = f'best("{problem.operator}", "{problem.dtype}", {dims})'
-    line = f"import ridgepoint_client; config = ridgepoint_client.{asked}.config"
+    call = f'best("{problem.operator}", "{problem.dtype}", {dims})'
+    line = f"import ridgepoint_client; config = ridgepoint_client.{call}.config"
     return Served(entry, str(answer["rule"]), answer["why"], texts.config_text(answer["config"]),
                   texts.keep_library_text(problem.operator, answer["library"]),
                   served_selectors.entry_launches(entry) if entry else 0, line)
@@ -159,12 +159,12 @@ def regressions(problem: Problem) -> list[dict[str, Any]]:
         op=problem.operator, dtype=problem.dtype, shape=dict(problem.shape))}
     rows = (Regression.objects.filter(suite__in={suite for suite, _ in kernels}, gpu=problem.gpu)
             .select_related("suite", "build", "good").order_by("-created", "-id"))
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for row in rows:
         key = next((key for key in row.kernels if (row.suite_id, key) in kernels), None)
-        if key is not None and len(found) < MOST_REGRESSIONS:
-            found.append({"row": row, "figure": _figure(row.suite, row, key)})
-    return found
+        if key is not None and len(entries) < MOST_REGRESSIONS:
+            entries.append({"row": row, "figure": _figure(row.suite, row, key)})
+    return entries
 
 
 def watched_figure(state: Guarded) -> dict[str, Any] | None:
@@ -177,7 +177,7 @@ def watched_figure(state: Guarded) -> dict[str, Any] | None:
 
 def _figure(suite: Suite, where: Any, key: str) -> dict[str, Any] | None:
     environment = {name: getattr(where, name) for name in ENVIRONMENT}
-    if environment not in [{name: each[name] for name in environment} for each in suite_environments(suite)]:
+    if environment not in [{name: place[name] for name in environment} for place in suite_environments(suite)]:
         return None
-    found = series_selectors.load_series(suite, environment, keys=[key])
-    return charts.series_figure(found[0].points, found[0].steps) if found and len(found[0].points) > 1 else None
+    series = series_selectors.load_series(suite, environment, keys=[key])
+    return charts.series_figure(series[0].points, series[0].steps) if series and len(series[0].points) > 1 else None

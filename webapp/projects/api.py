@@ -49,8 +49,8 @@ class ProjectsApi(APIView):
     @extend_schema(request=ProjectSerializer, responses={201: ProjectSerializer})
     def post(self, request: Request) -> Response:
         """Make one."""
-        given = validated(ProjectSerializer, request.data)
-        return Response(ProjectSerializer(_do(services.project_create, given["name"])).data, status=201)
+        fields = validated(ProjectSerializer, request.data)
+        return Response(ProjectSerializer(_do(services.project_create, fields["name"])).data, status=201)
 
 
 class MembersApi(APIView):
@@ -81,15 +81,15 @@ class MembersApi(APIView):
     @extend_schema(request=MemberSerializer, responses=MemberSerializer)
     def post(self, request: Request, slug: str) -> Response:
         """Give a person a role, or another one."""
-        given = validated(MemberSerializer, request.data)
-        member = _do(services.member_set, self.project, given["user"]["username"], given["role"])
+        fields = validated(MemberSerializer, request.data)
+        member = _do(services.member_set, self.project, fields["user"]["username"], fields["role"])
         return Response(MemberSerializer(member).data)
 
     @extend_schema(request=MemberSerializer, responses={204: None})
     def delete(self, request: Request, slug: str) -> Response:
         """Take a person out: {"person": …}."""
-        given: Any = request.data
-        name = str(given.get("person", "")) if isinstance(given, dict) else ""
+        body: Any = request.data
+        name = str(body.get("person", "")) if isinstance(body, dict) else ""
         member = get_object_or_404(Membership, project=self.project, user__username=name)
         services.member_remove(self.project, member.user_id)
         return Response(status=204)

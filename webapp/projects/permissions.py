@@ -18,11 +18,11 @@ class MembershipRoles(BaseBackend):
     def get_all_permissions(self, user_obj: Any, obj: Any = None) -> set[str]:
         if not user_obj.is_active or user_obj.is_anonymous or obj is not None:
             return set()
-        kept: dict[int, set[str]] = user_obj.__dict__.setdefault("_permissions_by_project", {})
+        permissions: dict[int, set[str]] = user_obj.__dict__.setdefault("_permissions_by_project", {})
         project = current().project
-        if project not in kept:
-            kept[project] = _permissions(user_obj.pk, project)
-        return kept[project]
+        if project not in permissions:
+            permissions[project] = _permissions(user_obj.pk, project)
+        return permissions[project]
 
     def has_perm(self, user_obj: Any, perm: str, obj: Any = None) -> bool:
         return perm in self.get_all_permissions(user_obj, obj)
@@ -35,5 +35,5 @@ def _permissions(user: int, project: int) -> set[str]:
     role = Membership.objects.filter(user=user, project=project).values_list("role", flat=True).first()
     if role is None:
         return set()
-    found = Permission.objects.filter(group__name=role).values_list("content_type__app_label", "codename").order_by()
-    return {name for app, codename in found if not is_of_installation(name := f"{app}.{codename}")}
+    rows = Permission.objects.filter(group__name=role).values_list("content_type__app_label", "codename").order_by()
+    return {name for app, codename in rows if not is_of_installation(name := f"{app}.{codename}")}

@@ -66,8 +66,8 @@ class ProjectScope:
         seat_take(request, access, seat)
         slug: str = request.project_slug        # type: ignore[attr-defined]
         if slug and seat is None and request.user.is_authenticated:
-            found = _is_of_an_object(request) and request.method in SAFE and self._elsewhere(request, access, None)
-            return found or _not_found(request)
+            elsewhere = _is_of_an_object(request) and request.method in SAFE and self._elsewhere(request, access, None)
+            return elsewhere or _not_found(request)
         page = request.method in SAFE and not request.path_info.startswith(NO_PAGES)
         if page and seat is not None and len(access.seats) > 1:
             if not slug:
@@ -95,10 +95,10 @@ class ProjectScope:
             if other == seat:
                 continue
             seat_take(request, access, other)
-            found = self.get_response(request)
-            if found.status_code < 400:
+            response = self.get_response(request)
+            if response.status_code < 400:
                 if request.path_info.startswith("/api/"):
-                    return found
+                    return response
                 return HttpResponseRedirect(_address(request, other))
         seat_take(request, access, seat)
         return None

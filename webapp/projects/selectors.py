@@ -45,11 +45,11 @@ class Access:
 
     def seat(self, slug: str) -> Seat | None:
         """Return the seat of a project by its slug; None where the person has none there."""
-        return next((each for each in self.seats if each.slug == slug), None)
+        return next((seat for seat in self.seats if seat.slug == slug), None)
 
     def seat_of(self, project: int) -> Seat | None:
         """Return the seat of a project by its id."""
-        return next((each for each in self.seats if each.pk == project), None)
+        return next((seat for seat in self.seats if seat.pk == project), None)
 
 
 def access_of(user: Any) -> Access:

@@ -41,18 +41,18 @@ def storage_change(request: HttpRequest) -> HttpResponse:
     """Save limits, or let a run begin: do=save|run."""
     if not request.user.has_perm(CHANGE):
         raise PermissionDenied("owners of a project decide what is kept")
-    keeping, given = settings_of(current().project), request.POST
-    if given.get("do") == "run":
+    keeping, fields = settings_of(current().project), request.POST
+    if fields.get("do") == "run":
         if ask(keeping):
             audit.record("asked for", "retention", str(keeping), keeping.pk, project=keeping.project_id)
         return redirect("storage")
-    quota = given.get("quota", "").strip()
+    quota = fields.get("quota", "").strip()
     try:
         bytes_asked = str(round(float(quota) * GB)) if quota else ""
     except (ValueError, OverflowError):
         bytes_asked = quota
     try:
-        services.decide(keeping, {name: given.get(name, "").strip() for name in KINDS}, bytes_asked)
+        services.decide(keeping, {name: fields.get(name, "").strip() for name in KINDS}, bytes_asked)
     except Refused as refused:
         return _page(request, problem=refused.fields, status=400)
     return redirect("storage")
@@ -133,9 +133,9 @@ class StorageApi(APIView):
     @extend_schema(operation_id="storage_set", request=StorageSerializer, responses=StorageJson)
     def put(self, request: Request) -> Response:
         """Set the limits."""
-        given = validated(StorageSerializer, request.data)
-        services.decide(settings_of(current().project), given.get("days", {}),
-                        given.get("quota_bytes"))
+        fields = validated(StorageSerializer, request.data)
+        services.decide(settings_of(current().project), fields.get("days", {}),
+                        fields.get("quota_bytes"))
         return Response(self._json())
 
     @extend_schema(operation_id="storage_run", request=None, responses={202: StorageJson})

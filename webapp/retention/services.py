@@ -16,14 +16,14 @@ MOST_BYTES = 1 << 60
 
 def decide(keeping: Keeping, days: Mapping[str, Any], quota_bytes: Any) -> None:
     """Set the days of each kind (None or "": kept for ever) and the quota (None or "": without). Raises Refused."""
-    found = {}
-    for name, given in days.items():
+    limits = {}
+    for name, limit in days.items():
         if name not in KINDS:
             raise Refused({name: f"kinds are {', '.join(KINDS)}"})
-        if given not in (None, ""):
-            found[name] = _whole(name, given, MOST_DAYS)
+        if limit not in (None, ""):
+            limits[name] = _whole(name, limit, MOST_DAYS)
     before = {"days": keeping.days, "quota_bytes": keeping.quota_bytes}
-    keeping.days = found
+    keeping.days = limits
     keeping.quota_bytes = None if quota_bytes in (None, "") else _whole("quota", quota_bytes, MOST_BYTES)
     keeping.save(update_fields=["days", "quota_bytes"])
     changes = {name: [value, getattr(keeping, name)] for name, value in before.items() if value != getattr(keeping, name)}

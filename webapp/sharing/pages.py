@@ -119,8 +119,8 @@ class LinksApi(APIView):
     @extend_schema(operation_id="share_links_create", request=ShareSerializer, responses={201: MadeSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Make one."""
-        given = validated(ShareSerializer, request.data)
-        row, secret = services.share(get_object_or_404(Profile, pk=pk), request.user, given["days"])
+        fields = validated(ShareSerializer, request.data)
+        row, secret = services.share(get_object_or_404(Profile, pk=pk), request.user, fields["days"])
         return Response({**LinkSerializer(row).data, "link": address(request._request, secret)}, status=201)
 
 

@@ -122,9 +122,9 @@ class _Scripts:
                 raise BundleError(f"{module.name} imports {target}, which is not there")
         for names, whole, path in _IMPORT.findall(module.code):
             target_module = self.modules[module.path(path)]
-            wanted = [part.split()[0] for part in names.split(",") if part.strip()]
-            wanted += re.findall(rf"(?<![/\w.]){whole}\.(\w+)", module.code) if whole else []
-            if target_module.is_ours and (unknown := set(wanted) - set(target_module.exports)):
+            imports = [part.split()[0] for part in names.split(",") if part.strip()]
+            imports += re.findall(rf"(?<![/\w.]){whole}\.(\w+)", module.code) if whole else []
+            if target_module.is_ours and (unknown := set(imports) - set(target_module.exports)):
                 raise BundleError(f"{module.name} imports {', '.join(sorted(unknown))}, which {target_module.name} does not export")
 
     def _visit(self, name: str, root: str, way: list[str]) -> None:
@@ -205,14 +205,14 @@ class _Scripts:
 def _rewrite(module: Module, rules: list[tuple[re.Pattern[str], Callable[[re.Match[str]], str]]]) -> str:
     """Replace what the patterns find outside comments."""
     edits = sorted((match.start(), match.end(), new(match)) for pattern, new in rules for match in pattern.finditer(module.code))
-    parts, code, at = [], [], 0
+    parts, code, offset = [], [], 0
     for start, end, new_text in edits:
-        parts += [module.text[at:start], new_text]
-        code += [module.code[at:start], new_text]
-        at = end
-    if (unknown := _LEFT_OVER.search("".join(code) + module.code[at:])) is not None:
+        parts += [module.text[offset:start], new_text]
+        code += [module.code[offset:start], new_text]
+        offset = end
+    if (unknown := _LEFT_OVER.search("".join(code) + module.code[offset:])) is not None:
         raise BundleError(f"{module.name}: unknown form of `{unknown[0].strip()}`")
-    return "".join(parts) + module.text[at:]
+    return "".join(parts) + module.text[offset:]
 
 
 def _bundle_style(name: str, sources: Mapping[str, str], way: tuple[str, ...] = ()) -> str:

@@ -43,10 +43,10 @@ async def _read_pieces(content: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 def _next_piece(parts: Iterator[bytes]) -> bytes:
-    taken, size = [], 0
+    pieces, size = [], 0
     for part in parts:
-        taken.append(part)
+        pieces.append(part)
         size += len(part)
         if size >= PIECE_BYTES:
             break
-    return b"".join(taken)
+    return b"".join(pieces)

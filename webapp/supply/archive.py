@@ -33,11 +33,11 @@ _OLD_TAGS = {"1": (2, 5), "2010": (2, 12), "2014": (2, 17)}            # PEP 600
 
 def collect_wheels(folder: Path, extras: Sequence[str]) -> None:
     """Download what an install takes, pip included; build a wheel of what has none. Raises CalledProcessError where pip refuses."""
-    pinned = [*pins.main("pip", ()), *pins.main("roots", [each for each in extras if each not in UNPINNED_EXTRAS])]
+    pinned = [*pins.main("pip", ()), *pins.main("roots", [extra for extra in extras if extra not in UNPINNED_EXTRAS])]
     pip_wheel(folder, pinned, "--require-hashes", "-c", str(ROOT / "requirements.lock"))
     if further := [pin._replace(marker="").line() for pin in of_other_patches(pins.read_lock(ROOT / "requirements.lock"))]:
         pip_wheel(folder, further, "--require-hashes", "--no-deps")
-    if unpinned := pins.main("unpinned", [each for each in extras if each in UNPINNED_EXTRAS]):
+    if unpinned := pins.main("unpinned", [extra for extra in extras if extra in UNPINNED_EXTRAS]):
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as versions:
             versions.write("\n".join(pins.main("versions", ())))
             versions.flush()
@@ -92,7 +92,7 @@ def made_for(wheels: Iterable[str], host: fits.Host) -> dict[str, str]:
 
     The least glibc is the greatest that a wheel needs; of one that was built here, this machine's.
     """
-    needed = [min(said) if (said := [glibc_of(tag) for tag in _MANYLINUX.findall(name)]) else host.glibc
+    needed = [min(versions) if (versions := [glibc_of(tag) for tag in _MANYLINUX.findall(name)]) else host.glibc
               for name in wheels if not name.endswith("-any.whl")]
     return {"python": ".".join(map(str, host.python[:2])), "system": host.system, "machine": host.machine,
             "glibc": ".".join(map(str, max(needed, default=()))) if host.glibc else ""}

@@ -25,17 +25,17 @@ def report(dependencies: Sequence[dict[str, Any]], unlocked: Sequence[str] = ())
     `dependencies` as pip-audit's JSON has them: each with `vulns`, or with `skip_reason` where it could not be looked up.
     `unlocked`: requirements without a locked file, which are named and fail nothing.
     """
-    skipped = [each for each in dependencies if "skip_reason" in each]
-    found = [(each, vulnerability) for each in dependencies for vulnerability in each.get("vulns", ())]
-    lines = [f"{each['name']} {each['version']}: {vulnerability['id']}"
+    skipped = [dependency for dependency in dependencies if "skip_reason" in dependency]
+    pairs = [(dependency, vulnerability) for dependency in dependencies for vulnerability in dependency.get("vulns", ())]
+    lines = [f"{dependency['name']} {dependency['version']}: {vulnerability['id']}"
              + (f", fixed in {', '.join(vulnerability['fix_versions'])}" if vulnerability["fix_versions"] else "")
-             for each, vulnerability in found]
+             for dependency, vulnerability in pairs]
     if skipped:
         lines.append(f"NOT AUDITED, {len(skipped)} of {len(dependencies)}: {', '.join(each['name'] for each in skipped)}")
         lines.append(f"  reason: {skipped[0]['skip_reason']}")
-    lines += [f"not locked, not audited: {each} (audit it where it is installed)" for each in unlocked]
-    lines.append(f"{len(dependencies) - len(skipped)} of {len(dependencies)} packages audited, {len(found)} known vulnerabilities")
-    return lines, KNOWN if found else CLEAN if dependencies and not skipped else NOT_AUDITED
+    lines += [f"not locked, not audited: {name} (audit it where it is installed)" for name in unlocked]
+    lines.append(f"{len(dependencies) - len(skipped)} of {len(dependencies)} packages audited, {len(pairs)} known vulnerabilities")
+    return lines, KNOWN if pairs else CLEAN if dependencies and not skipped else NOT_AUDITED
 
 
 def audit(lock: Path) -> tuple[list[str], int]:

@@ -38,8 +38,8 @@ def misfit(made_for: dict[str, str], host: Host) -> str:
 
     `made_for`: "python" a minor version ("3.11": each of its patch releases), "system", "machine", "glibc" the least one or "".
     """
-    wanted = numbers(made_for["python"])
-    if host.python[:len(wanted)] != wanted:
+    version = numbers(made_for["python"])
+    if host.python[:len(version)] != version:
         return (f"this archive is for Python {made_for['python']}.x, this is Python {'.'.join(map(str, host.python))}: "
                 f"make install PYTHON=/path/to/python{made_for['python']}, or an archive that this Python made")
     if (made_for["system"], made_for["machine"]) != (host.system, host.machine):

@@ -35,7 +35,7 @@ class Pin(NamedTuple):
 
     def line(self, extras: str = "") -> str:
         marker = f" ; {self.marker}" if self.marker else ""
-        return f"{self.name}{extras}=={self.version}{marker}" + "".join(f" --hash={each}" for each in self.hashes)
+        return f"{self.name}{extras}=={self.version}{marker}" + "".join(f" --hash={digest}" for digest in self.hashes)
 
 
 class NotLocked(Exception):
@@ -47,11 +47,11 @@ def read_lock(path: Path) -> dict[str, list[Pin]]:
     pins: dict[str, list[Pin]] = {}
     for line in path.read_text().replace("\\\n", " ").splitlines():
         if line.strip() and not line.startswith("#"):
-            said, *hashes = line.split("--hash=")
-            requirement, _, marker = said.partition(";")
+            spec, *hashes = line.split("--hash=")
+            requirement, _, marker = spec.partition(";")
             name, _, version = requirement.partition("==")
             pins.setdefault(normalize(name), []).append(
-                Pin(name.strip(), version.strip(), marker.strip(), tuple(each.strip() for each in hashes)))
+                Pin(name.strip(), version.strip(), marker.strip(), tuple(digest.strip() for digest in hashes)))
     return pins
 
 
@@ -63,32 +63,32 @@ def roots(requirements: Sequence[str], pins: dict[str, list[Pin]]) -> Iterator[s
     """Yield the pinned line of each requirement. Raises NotLocked where one has none."""
     for requirement in requirements:
         match = _REQUIREMENT.match(requirement)
-        found = pins.get(normalize(match[1])) if match else None
-        if match is None or not found:
+        own_pins = pins.get(normalize(match[1])) if match else None
+        if match is None or not own_pins:
             raise NotLocked(f"requirements.lock does not name {requirement!r}: make lock writes it anew")
-        yield from (pin.line(match[2] or "") for pin in found)
+        yield from (pin.line(match[2] or "") for pin in own_pins)
 
 
 def inputs(project: dict[str, Any]) -> list[str]:
     """Return what requirements.lock is resolved from: pip, what is needed, and the extras that are installed beside it."""
-    extras = [each for extra in LOCKED_EXTRAS for each in project["optional-dependencies"][extra]]
-    return ["pip", *project["dependencies"], *(each for each in extras if not each.startswith(UNLOCKED))]
+    extras = [requirement for extra in LOCKED_EXTRAS for requirement in project["optional-dependencies"][extra]]
+    return ["pip", *project["dependencies"], *(requirement for requirement in extras if not requirement.startswith(UNLOCKED))]
 
 
 def main(what: str, extras: Sequence[str]) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     if what == "inputs":
         return inputs(project)
-    asked = [each for extra in extras for each in project["optional-dependencies"][extra]]
+    requirements = [requirement for extra in extras for requirement in project["optional-dependencies"][extra]]
     if what == "unpinned":
-        return asked
+        return requirements
     pins = read_lock(ROOT / "requirements.lock")
     if what == "versions":
-        return [pin._replace(hashes=()).line() for each in pins.values() for pin in each]
+        return [pin._replace(hashes=()).line() for versions in pins.values() for pin in versions]
     if what == "pip":
         return list(roots(["pip"], pins))
     if what == "roots":
-        return list(roots([*project["dependencies"], *asked], pins))
+        return list(roots([*project["dependencies"], *requirements], pins))
     raise SystemExit(__doc__)
 
 

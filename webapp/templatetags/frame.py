@@ -57,7 +57,7 @@ def figure(content: str, drawn: Any, name: str, id: str = "", save: str = "") ->
     attributes = [("style", f"min-height:{room}px" if room else ""), ("id", id), ("data-save", save)]
     return format_html('{}<div class="figure" data-figure="{}-json"{} role="img" aria-label="{}"></div>',
                        json_script(drawn, f"{name}-json"), name,
-                       format_html_join("", ' {}="{}"', (each for each in attributes if each[1])), oneline(content))
+                       format_html_join("", ' {}="{}"', (attribute for attribute in attributes if attribute[1])), oneline(content))
 
 
 @register.filter
@@ -105,7 +105,7 @@ def _others(request: Any) -> list[dict[str, Any]]:
     access, seat = getattr(request, "access", None), getattr(request, "seat", None)
     if access is None or len(access.seats) < 2:
         return []
-    return [{"name": each.name, "url": f"{request.root}{PREFIX}{each.slug}/", "lit": each == seat} for each in access.seats]
+    return [{"name": other.name, "url": f"{request.root}{PREFIX}{other.slug}/", "lit": other == seat} for other in access.seats]
 
 
 BROWSERS = (("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Safari/", "Safari"),

@@ -59,14 +59,14 @@ class KeptNode(template.Node):
 
 def _nested(values: list[tuple[str, Any]]) -> dict[str, Any]:
     """[("profile.pk", 3)] -> {"profile": {"pk": 3}}."""
-    made: dict[str, Any] = {}
+    tree: dict[str, Any] = {}
     for name, value in values:
         *way, last = name.split(".")
-        at = made
+        branch = tree
         for part in way:
-            at = at.setdefault(part, {})
-        at[last] = value
-    return made
+            branch = branch.setdefault(part, {})
+        branch[last] = value
+    return tree
 
 
 def _keep(key: tuple[int, bytes], text: SafeString) -> None:

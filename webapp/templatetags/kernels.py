@@ -26,10 +26,10 @@ TAIL = 26                       # of a longer one that stay in view at its end
 def kernel_name(name: str, label: str = "") -> SafeString:
     """Return a kernel's name for a cell or a heading; `label` is the profile's own, else that of the name alone."""
     label = label or short_name(name)
-    at = _split(label)
-    function, told = label[:at], label[at:]
+    position = _split(label)
+    function, rest = label[:position], label[position:]
     full = readable(name) if name.startswith("_Z") else name
-    parts = [("kn-f kn-long" if len(function) > LONG else "kn-f", function), ("kn-a", told), ("kn-t", _type(name, label))]
+    parts = [("kn-f kn-long" if len(function) > LONG else "kn-f", function), ("kn-a", rest), ("kn-t", _type(name, label))]
     return format_html('<span class="kn" title="{}"{}>{}</span>', full,
                        format_html(' data-mangled="{}"', name) if name.startswith("_Z") else "",
                        format_html_join("", '{}<span class="{}">{}</span>', ((" " if kind == "kn-t" else "", kind, text)
@@ -38,9 +38,9 @@ def kernel_name(name: str, label: str = "") -> SafeString:
 
 def _split(label: str) -> int:
     """Where what tells a kernel apart begins: its arguments; of words in a row the last ones, where tiles and layouts stand."""
-    at = label.find("<", 1)
-    if at > 0 or len(label) <= ROOM:
-        return at if at > 0 else len(label)
+    position = label.find("<", 1)
+    if position > 0 or len(label) <= ROOM:
+        return position if position > 0 else len(label)
     return max(label.find("_", len(label) - TAIL), 0) or len(label)
 
 

@@ -104,10 +104,10 @@ def datalist(name: str, values: Iterable[Any]) -> SafeString:
 @register.simple_tag
 def address(page: str, *arguments: Any, **query: Any) -> str:
     """The address of a page with a query: what is None is left out of it, a mapping gives each of its names."""
-    pairs = ((name, each) for name, value in query.items()
-             for name, each in (value.items() if isinstance(value, Mapping) else ((name, value),)) if each is not None)
-    asked = "&".join(f"{name}={quote(str(value))}" for name, value in pairs)
-    return f"{reverse(page, args=arguments)}{'?' if asked else ''}{asked}"
+    pairs = ((name, element) for name, value in query.items()
+             for name, element in (value.items() if isinstance(value, Mapping) else ((name, value),)) if element is not None)
+    query_text = "&".join(f"{name}={quote(str(value))}" for name, value in pairs)
+    return f"{reverse(page, args=arguments)}{'?' if query_text else ''}{query_text}"
 
 
 @register.simple_block_tag

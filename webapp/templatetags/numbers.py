@@ -260,7 +260,7 @@ def ticked(value: Any) -> SafeString:
     if len(parts) % 2 == 0:  # one that is not closed is a backtick
         return format_html("{}", "`".join(parts))
     return format_html_join(
-        "", "{}", ((format_html("<code>{}</code>", part) if at % 2 else part,) for at, part in enumerate(parts))
+        "", "{}", ((format_html("<code>{}</code>", part) if index % 2 else part,) for index, part in enumerate(parts))
     )
 
 

@@ -45,29 +45,29 @@ def change_text(found: Versus) -> str:
 @register.simple_tag(takes_context=True)
 def versus(context: Context, *key: Any) -> SafeString:
     """Return the baseline's number and the change from it."""
-    found = _found(context, key)
-    if found is None:
+    change = _found(context, key)
+    if change is None:
         return SafeString("")
     return format_html('<span class="versus" data-key="{}" title="baseline, and the change from it">{} <b>{}</b></span>',
-                       found.measure.key, value_text(found.baseline, found.measure.unit), change_text(found))
+                       change.measure.key, value_text(change.baseline, change.measure.unit), change_text(change))
 
 
 @register.simple_tag(takes_context=True)
 def ghost(context: Context, *key: Any) -> SafeString:
     """Return the baseline's bar, hollow, for a track of percents."""
-    found = _found(context, key)
-    return SafeString("") if found is None else format_html(
-        '<span class="sol-ghost" style="width:{}%" title="baseline"></span>', found.css)
+    change = _found(context, key)
+    return SafeString("") if change is None else format_html(
+        '<span class="sol-ghost" style="width:{}%" title="baseline"></span>', change.css)
 
 
 @register.simple_tag(takes_context=True)
 def ghost_of(context: Context, most: float, *key: Any) -> SafeString:
     """Return the baseline's bar where the track ends at `most`."""
-    found = _found(context, key)
-    if found is None or not most:
+    change = _found(context, key)
+    if change is None or not most:
         return SafeString("")
     return format_html('<span class="sol-ghost" style="width:{}%" title="baseline"></span>',
-                       f"{min(100.0, 100.0 * found.baseline / most):.2f}")
+                       f"{min(100.0, 100.0 * change.baseline / most):.2f}")
 
 
 @register.filter

@@ -31,11 +31,11 @@ def thread(context: Context, kind: str, of: object) -> dict[str, Any]:
 @register.simple_tag(takes_context=True)
 def finding_thread(context: Context, lines: Any, finding: Any) -> Thread | None:
     """Return the thread of one of a page's findings; those of all are read at once."""
-    kept = context.render_context.get(_THREADS)
-    if kept is None or finding.pk not in kept[0]:
+    cache = context.render_context.get(_THREADS)
+    if cache is None or finding.pk not in cache[0]:
         rows = [line.finding for line in lines] if lines else [finding]
         rows = rows if finding in rows else [*rows, finding]
-        kept = ({row.pk for row in rows}, selectors.finding_threads(rows))
-        context.render_context[_THREADS] = kept
-    found: Thread | None = kept[1].get(finding.pk)
+        cache = ({row.pk for row in rows}, selectors.finding_threads(rows))
+        context.render_context[_THREADS] = cache
+    found: Thread | None = cache[1].get(finding.pk)
     return found

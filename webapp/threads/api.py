@@ -75,8 +75,8 @@ class ThreadPages(Pages):
 
 def _paged(request: Request, view: APIView, rows: Any, told: Any) -> Response:
     pages = ThreadPages()
-    found: list[Any] | None = pages.paginate_queryset(rows, request, view=view)
-    return pages.get_paginated_response([told(row) for row in found or ()])
+    page: list[Any] | None = pages.paginate_queryset(rows, request, view=view)
+    return pages.get_paginated_response([told(row) for row in page or ()])
 
 
 class ThreadsJson(Listed):
@@ -124,17 +124,17 @@ class ThreadListApi(APIView):
     @extend_schema(operation_id="threads_write", request=WriteRequest, responses={201: selectors.ThreadJson})
     def post(self, request: Request) -> Response:
         """Write about a finding, regression or kernel problem, or say who ends it and until when; its thread is made with it."""
-        given = validated(WriteRequest, request.data)
-        owned: dict[str, Any] = {name: given[name] for name in ("assignee", "due") if name in given}
+        fields = validated(WriteRequest, request.data)
+        owned: dict[str, Any] = {name: fields[name] for name in ("assignee", "due") if name in fields}
         if owned and not request.user.has_perm("webapp.change_thread"):
             self.permission_denied(request, "assigning needs the role engineer")
-        subject = subjects.find(given["kind"], given["of"])
+        subject = subjects.find(fields["kind"], fields["of"])
         if subject is None:
-            raise Refused({"of": f"there is no such {subjects.KINDS[given['kind']].label}"}, status=404)
+            raise Refused({"of": f"there is no such {subjects.KINDS[fields['kind']].label}"}, status=404)
         with transaction.atomic():          # a thread of nothing is not kept where it is refused
             thread = services.thread_ensure(subject)
-            if given.get("text") or not owned:
-                services.comment_add(thread, given.get("text", ""), by=request.user)
+            if fields.get("text") or not owned:
+                services.comment_add(thread, fields.get("text", ""), by=request.user)
             _own(thread, owned, request.user)
         return Response(selectors.thread_json(thread, lines=True), status=201)
 
@@ -150,9 +150,9 @@ class PeopleApi(APIView):
     @extend_schema(operation_id="threads_people", parameters=[OpenApiParameter("q")], responses=PeopleJson)
     def get(self, request: Request) -> Response:
         """Names of people who may be mentioned or assigned, beginning with `q` first."""
-        asked = request.query_params.get("q", "")[:150].replace("\0", "")
-        names = list(people_of().filter(username__icontains=asked).values_list("username", flat=True)[:10 * MOST_PEOPLE])
-        names.sort(key=lambda name: (not name.lower().startswith(asked.lower()), name))
+        query = request.query_params.get("q", "")[:150].replace("\0", "")
+        names = list(people_of().filter(username__icontains=query).values_list("username", flat=True)[:10 * MOST_PEOPLE])
+        names.sort(key=lambda name: (not name.lower().startswith(query.lower()), name))
         return Response({"people": names[:MOST_PEOPLE]})
 
 
@@ -167,12 +167,12 @@ class ThreadApi(APIView):
     @extend_schema(operation_id="threads_change", request=ThreadChange, responses=selectors.ThreadJson)
     def patch(self, request: Request, pk: int) -> Response:
         """Set status, assignee or the day until which it is to be ended. The status of a regression is its state."""
-        thread, given = _thread(pk), validated(ThreadChange, request.data)
-        if "status" in given:
+        thread, fields = _thread(pk), validated(ThreadChange, request.data)
+        if "status" in fields:
             if not request.user.has_perm(subjects.KINDS[thread.kind].needs):
                 self.permission_denied(request, "changing this status needs the role engineer")
-            services.status_set(thread, given["status"], by=request.user, note=given.get("note", ""))
-        _own(thread, given, request.user)
+            services.status_set(thread, fields["status"], by=request.user, note=fields.get("note", ""))
+        _own(thread, fields, request.user)
         return Response(selectors.thread_json(_thread(pk)))
 
 
@@ -215,8 +215,8 @@ class FollowApi(APIView):
     @extend_schema(operation_id="follows_set", request=FollowRequest, responses=FollowsJson)
     def post(self, request: Request) -> Response:
         """Follow a thread, kernel, suite or the project, or leave it."""
-        given = validated(FollowRequest, request.data)
-        services.follow_set(request.user, given["kind"], given["key"], given["on"])
+        fields = validated(FollowRequest, request.data)
+        services.follow_set(request.user, fields["kind"], fields["key"], fields["on"])
         return Response({"follows": selectors.follows(request.user)})
 
 
@@ -233,8 +233,8 @@ class InboxApi(APIView):
     @extend_schema(operation_id="inbox_read", request=InboxRequest, responses=ReadJson)
     def post(self, request: Request) -> Response:
         """Mark one line or all as read."""
-        given = validated(InboxRequest, request.data)
-        return Response({"read": notices.mark_read(request.user, **({"pk": given["id"]} if "id" in given else {})),
+        fields = validated(InboxRequest, request.data)
+        return Response({"read": notices.mark_read(request.user, **({"pk": fields["id"]} if "id" in fields else {})),
                          "unread": notices.unread_count(request.user)})
 
     @extend_schema(operation_id="inbox_mail", request=InboxChange, responses=MailJson)

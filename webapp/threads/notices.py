@@ -44,25 +44,25 @@ def write(thread: Thread, comment: Comment, *, mentioned: Collection[Any] = (), 
     people = list(people_of(thread.project_id).filter(pk__in=whys))
     if not people:
         return 0
-    wanted = dict(TalkPreference.objects.filter(user__in=people).values_list("user_id", "mail"))
+    mail_by_user = dict(TalkPreference.objects.filter(user__in=people).values_list("user_id", "mail"))
     due = timezone.now() + GATHERED
-    rows = [Notice(user=each, thread=thread, comment=comment, why=whys[each.pk]) for each in people]
+    rows = [Notice(user=person, thread=thread, comment=comment, why=whys[person.pk]) for person in people]
     for row, person in zip(rows, people, strict=True):
-        if person.email and _is_mailed(wanted.get(person.pk, TalkPreference.Mail.MINE), row.why):
+        if person.email and _is_mailed(mail_by_user.get(person.pk, TalkPreference.Mail.MINE), row.why):
             row.mail, row.due = "waiting", due
     Notice.objects.bulk_create(rows, ignore_conflicts=True)
     return len(rows)
 
 
 def _followers(thread: Thread) -> set[int]:
-    asked = Q(kind=Follow.Kind.THREAD, key=str(thread.pk)) | Q(kind=Follow.Kind.PROJECT)
+    condition = Q(kind=Follow.Kind.THREAD, key=str(thread.pk)) | Q(kind=Follow.Kind.PROJECT)
     if thread.kernel:
-        asked |= Q(kind=Follow.Kind.KERNEL, key=thread.kernel)
+        condition |= Q(kind=Follow.Kind.KERNEL, key=thread.kernel)
     if thread.suite:
-        asked |= Q(kind=Follow.Kind.SUITE, key=thread.suite)
-    found = Follow._base_manager.filter(asked, project=thread.project_id).values_list("user_id", "kind", "on")
-    left = {user for user, kind, on in found if kind == Follow.Kind.THREAD and not on}
-    return {user for user, _, on in found if on} - left - {None}
+        condition |= Q(kind=Follow.Kind.SUITE, key=thread.suite)
+    follows = Follow._base_manager.filter(condition, project=thread.project_id).values_list("user_id", "kind", "on")
+    left = {user for user, kind, on in follows if kind == Follow.Kind.THREAD and not on}
+    return {user for user, _, on in follows if on} - left - {None}
 
 
 def _is_mailed(wanted: str, why: str) -> bool:
@@ -145,8 +145,8 @@ def _lines(rows: Iterable[Notice], slug: str) -> Iterable[str]:
     for row in rows:
         comment = row.comment
         who = (comment.author_name if comment else "") or "Ridgepoint"
-        said = "" if comment is None else comment.event or comment.text[:1000]
-        yield f"{row.thread.title}\n{who}: {said}\n{address(f'/threads/{row.thread_id}/', slug)}"
+        text = "" if comment is None else comment.event or comment.text[:1000]
+        yield f"{row.thread.title}\n{who}: {text}\n{address(f'/threads/{row.thread_id}/', slug)}"
 
 
 def project_slug() -> str:

@@ -27,10 +27,10 @@ PAGE = 50
 @require_safe
 def thread_list(request: HttpRequest) -> HttpResponse:
     """?q=&status=&kind=&assignee="""
-    asked = {name: request.GET.get(name, "")[:200] for name in selectors.FILTERS}
-    page = Paginator(selectors.thread_list(asked), PAGE).get_page(request.GET.get("page"))
+    filters = {name: request.GET.get(name, "")[:200] for name in selectors.FILTERS}
+    page = Paginator(selectors.thread_list(filters), PAGE).get_page(request.GET.get("page"))
     return render(request, "threads/list.html", {
-        "page": page, "asked": asked, "kinds": subjects.KINDS.values(), "statuses": selectors.status_choices(),
+        "page": page, "asked": filters, "kinds": subjects.KINDS.values(), "statuses": selectors.status_choices(),
         "people": people_of(), "labels": dict(selectors.status_choices()), "project_followed": Follow.objects.filter(
             user=request.user.pk, kind=Follow.Kind.PROJECT, on=True).exists()})
 
@@ -119,9 +119,9 @@ def _own(request: HttpRequest, row: Thread) -> HttpResponse:
 @require_POST
 def follow(request: HttpRequest) -> HttpResponse:
     """Fields: kind, key, on (1 or empty), next."""
-    given = request.POST
+    fields = request.POST
     try:
-        services.follow_set(request.user, given.get("kind", ""), given.get("key", ""), bool(given.get("on")))
+        services.follow_set(request.user, fields.get("kind", ""), fields.get("key", ""), bool(fields.get("on")))
     except Refused as refused:
         messages.error(request, "; ".join(refused.fields.values()))
     return _back(request, reverse("inbox"))
@@ -141,8 +141,8 @@ def inbox(request: HttpRequest) -> HttpResponse:
 @require_POST
 def inbox_read(request: HttpRequest) -> HttpResponse:
     """Mark one line (id) or all as read."""
-    wanted = request.POST.get("id", "")
-    which = {"pk": int(wanted)} if wanted.isdecimal() and len(wanted) < 19 else {}
+    notice_id = request.POST.get("id", "")
+    which = {"pk": int(notice_id)} if notice_id.isdecimal() and len(notice_id) < 19 else {}
     notices.mark_read(request.user, **which)
     return _back(request, reverse("inbox"))
 
@@ -150,9 +150,9 @@ def inbox_read(request: HttpRequest) -> HttpResponse:
 @require_POST
 def mail_set(request: Any) -> HttpResponse:
     """Fields: mail."""
-    wanted = request.POST.get("mail", "")
-    if wanted in TalkPreference.Mail.values:
-        TalkPreference.objects.update_or_create(user=request.user, defaults={"mail": wanted})
+    mail = request.POST.get("mail", "")
+    if mail in TalkPreference.Mail.values:
+        TalkPreference.objects.update_or_create(user=request.user, defaults={"mail": mail})
         messages.success(request, "Mail settings saved.")
     return redirect(f"{reverse('inbox')}#mail")
 

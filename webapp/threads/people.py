@@ -16,11 +16,11 @@ from workers.scope import current
 def people_of(project: int | None = None) -> QuerySet[Any]:
     """Return the active people with a role in a project, the current one by default, by name."""
     number = current().project if project is None else project
-    told = Q(memberships__project=number) | Q(groups__name__in=roles.ROLES) | Q(is_superuser=True)
-    people = get_user_model().objects.filter(told, is_active=True).distinct().order_by("username")
+    condition = Q(memberships__project=number) | Q(groups__name__in=roles.ROLES) | Q(is_superuser=True)
+    people = get_user_model().objects.filter(condition, is_active=True).distinct().order_by("username")
     return people if settings.LOCAL_MODE else people.exclude(username=LOCAL_USER)
 
 
 def named(names: Any) -> dict[str, Any]:
     """Return people of the current project by name."""
-    return {each.get_username(): each for each in people_of().filter(username__in=list(names))}
+    return {person.get_username(): person for person in people_of().filter(username__in=list(names))}

@@ -188,7 +188,7 @@ class ThreadJson(TypedDict):
 
 def thread_json(row: Thread, lines: bool = False) -> ThreadJson:
     """A thread over the API; `lines` with its newest SHOWN comments and events, oldest first."""
-    newest = [comment_json(each) for each in list(row.comments.order_by("-created", "-id")[:SHOWN])[::-1]] if lines else None
+    newest = [comment_json(comment) for comment in list(row.comments.order_by("-created", "-id")[:SHOWN])[::-1]] if lines else None
     return make_answer(ThreadJson, row, page=url_of(row.path), kernel=row.kernel or None, suite=row.suite or None,
                        open=row.is_open, assignee=row.assignee.get_username() if row.assignee else None,
                        **({} if newest is None else {"comments": newest}))

@@ -30,13 +30,13 @@ def thread_ensure(subject: subjects.Subject) -> Thread:
     """Return the thread of a subject, made where nobody wrote yet; its title and page are those of today."""
     kind = subjects.KINDS[subject.kind]
     state = (kind.state(subject.key) if kind.state else None) or str(Thread.Status.OPEN)
-    thread, made = Thread.objects.get_or_create(kind=subject.kind, key=subject.key, defaults={
+    thread, is_new = Thread.objects.get_or_create(kind=subject.kind, key=subject.key, defaults={
         "title": subject.title, "path": subject.path, "kernel": subject.kernel, "suite": subject.suite, "status": state,
         "is_open": state not in kind.ended})
-    if not made and (thread.title, thread.path) != (subject.title, subject.path):
+    if not is_new and (thread.title, thread.path) != (subject.title, subject.path):
         thread.title, thread.path = subject.title, subject.path
         thread.save(update_fields=["title", "path"])
-    if made:
+    if is_new:
         transaction.on_commit(lambda: jobs.publish("home", "thread", {"id": thread.pk}), robust=True)
     return thread
 

@@ -38,8 +38,8 @@ def _tell_found(row: Regression) -> None:
     subject = subjects.find("regression", str(row.pk))
     if subject is None:
         return
-    asked = [(Follow.Kind.PROJECT, ""), (Follow.Kind.KERNEL, subject.kernel), (Follow.Kind.SUITE, subject.suite)]
-    if any(Follow.objects.filter(kind=kind, key=key, on=True).exists() for kind, key in asked):
+    pairs = [(Follow.Kind.PROJECT, ""), (Follow.Kind.KERNEL, subject.kernel), (Follow.Kind.SUITE, subject.suite)]
+    if any(Follow.objects.filter(kind=kind, key=key, on=True).exists() for kind, key in pairs):
         thread = services.thread_ensure(subject)
-        found = services.said_by_ridgepoint(thread, f"found by {'a gate' if row.found_by == 'gate' else 'the trend'}")
-        notices.write(thread, found, why=Notice.Why.FOUND)
+        comment = services.said_by_ridgepoint(thread, f"found by {'a gate' if row.found_by == 'gate' else 'the trend'}")
+        notices.write(thread, comment, why=Notice.Why.FOUND)

@@ -90,7 +90,7 @@ def _finding(of: str) -> Subject | None:
     facts = [("profile", row.profile.name), ("GPU", row.profile.gpu), ("rule", row.rule), ("kernel", named),
              ("advice", row.advice.replace("`", ""))]
     return Subject("finding", finding_key(row), row.title.replace("`", "")[:300], path_of(url), named[:200],
-                   facts=tuple(each for each in facts if each[1]))
+                   facts=tuple(fact for fact in facts if fact[1]))
 
 
 def _regression(of: str) -> Subject | None:
@@ -103,15 +103,15 @@ def _regression(of: str) -> Subject | None:
              ("kernels", ", ".join(row.kernels[:8])), ("evidence", row.why)]
     return Subject("regression", str(row.pk), f"{row.family}: {size} since {row.build.name}"[:300],
                    path_of(reverse("regression", args=[row.pk])), row.family[:200], row.suite.name,
-                   tuple(each for each in facts if each[1]))
+                   tuple(fact for fact in facts if fact[1]))
 
 
 def _problem(of: str) -> Subject | None:
     try:
-        asked = dict(parse_qsl(of, max_num_fields=20))
+        query = dict(parse_qsl(of, max_num_fields=20))
     except ValueError:
         return None
-    one = address.read(asked)
+    one = address.read(query)
     if one is None:
         return None
     shape = pairs_text(one.shape)
@@ -134,7 +134,7 @@ def _regression_change(key: str, status: str, note: str, by: Any) -> None:
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (
     Kind("finding", "finding", _finding),
-    Kind("regression", "regression", _regression, statuses=tuple((str(each), str(each)) for each in Regression.State.values),
+    Kind("regression", "regression", _regression, statuses=tuple((str(state), str(state)) for state in Regression.State.values),
          ended=ANSWERED, resolved=Regression.State.FIXED.value, needs="tuner.change_regression", state=_regression_state,
          change=_regression_change),
     Kind("problem", "kernel problem", _problem),
@@ -143,5 +143,5 @@ KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (
 
 def find(kind: str, of: str) -> Subject | None:
     """Return the subject that a page names; None where there is none, or it is of another project."""
-    known = KINDS.get(kind)
-    return known.find(of) if known and "\0" not in of else None
+    subject_kind = KINDS.get(kind)
+    return subject_kind.find(of) if subject_kind and "\0" not in of else None

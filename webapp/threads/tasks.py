@@ -19,8 +19,8 @@ def wake(waiting: Collection[int]) -> list[int]:
     from webapp.forges import sending_services as forges  # here and below: commands need none of it
     from webapp.threads import notices
 
-    for each in (notices.wake_due, forges.wake_due):
-        if ids := each(waiting):
+    for waker in (notices.wake_due, forges.wake_due):
+        if ids := waker(waiting):
             return ids
     return []
 
@@ -30,5 +30,5 @@ def send(_: int) -> None:
     from webapp.forges import sending_services as forges
     from webapp.threads import notices
 
-    for each in (notices.send_due, forges.send_due):
-        each()
+    for sender in (notices.send_due, forges.send_due):
+        sender()

@@ -82,6 +82,6 @@ def mentioned(text: str, people: Collection[str]) -> list[str]:
     """Return the people that a text mentions outside of code, in order, at most MOST_MENTIONS."""
     reader = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable(["table", "strikethrough"])
     tokens = [child for token in reader.parse(text[:MOST_CHARACTERS]) for child in token.children or ()]
-    said = [token.content for token in tokens if token.type == "text"]
-    found = [name for part in said for match in NAME.finditer(part) if (name := _known(match[1], people))]
-    return list(dict.fromkeys(found))[:MOST_MENTIONS]
+    parts = [token.content for token in tokens if token.type == "text"]
+    names = [name for part in parts for match in NAME.finditer(part) if (name := _known(match[1], people))]
+    return list(dict.fromkeys(names))[:MOST_MENTIONS]

@@ -55,11 +55,11 @@ def pending_locks(plan: Iterable[tuple[Migration, bool]] | None = None, *, large
     if not planned or not sizes:
         return []
     state: ProjectState = executor._create_project_state(with_applied_migrations=True)      # type: ignore[attr-defined]
-    found: list[Lock] = []
+    locks: list[Lock] = []
     for migration, backwards in planned:
         if not backwards:
-            found += find_locks(migration, state, sizes.get)
-    return found
+            locks += find_locks(migration, state, sizes.get)
+    return locks
 
 
 def find_locks(migration: Migration, state: ProjectState, rows_of: Callable[[str], int | None]) -> Iterator[Lock]:

@@ -53,7 +53,7 @@ def _copy(made: Any) -> Any:
 def _kept_answers(kind: type) -> frozenset[str]:
     """Return the names under which objects of this class keep what they computed once."""
     if kind not in _KEPT_OF:
-        _KEPT_OF[kind] = frozenset(name for each in kind.__mro__ for name, value in vars(each).items()
+        _KEPT_OF[kind] = frozenset(name for base in kind.__mro__ for name, value in vars(base).items()
                                    if isinstance(value, cached_property))
     return _KEPT_OF[kind]
 

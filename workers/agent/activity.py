@@ -32,8 +32,8 @@ class Activity:
         asked = nvml.c_nvmlGpmMetricsGet_t()
         asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(METRICS)
         asked.sample1, asked.sample2 = self._last, self._next
-        for at, metric in enumerate(METRICS.values()):
-            asked.metrics[at].metricId = metric
+        for index, metric in enumerate(METRICS.values()):
+            asked.metrics[index].metricId = metric
         nvml.nvmlGpmMetricsGet(asked)
         self._last, self._next = self._next, self._last
         found = {name: (asked.metrics[at].nvmlReturn, float(asked.metrics[at].value)) for at, name in enumerate(METRICS)}
@@ -79,4 +79,4 @@ class Busy:
         """Return the mean of the least busy GPU, in % of the time; None where NVML does not say, as of a part of a GPU (MIG)."""
         if not self._seen or not all(self._seen.values()):
             return None
-        return min(sum(each) / len(each) for each in self._seen.values())
+        return min(sum(samples) / len(samples) for samples in self._seen.values())

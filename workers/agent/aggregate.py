@@ -117,14 +117,14 @@ class Sums:
         watched.windows += bool(window.observed_ns)
         watched.observed_ns += window.observed_ns
         watched.wall_ns += window.stands_for_ns
-        one = window.kernels
-        if len(one):
-            series = self._number_series(minute, window.context, one.signatures)
+        kernels = window.kernels
+        if len(kernels):
+            series = self._number_series(minute, window.context, kernels.signatures)
             # the names that are known already, not those that came with this window once more
-            known = replace(one, signatures=[self.numbered.series[number][1] for number in series.tolist()])
-            self._windows.append((minute, place, series, replace(window, kernels=known)))
-            self._pending_rows += len(one)
-            self._pending_pairs += one.bucket.size
+            shared_kernels = replace(kernels, signatures=[self.numbered.series[number][1] for number in series.tolist()])
+            self._windows.append((minute, place, series, replace(window, kernels=shared_kernels)))
+            self._pending_rows += len(kernels)
+            self._pending_pairs += kernels.bucket.size
             held_pairs, held_rows = (self._held[0].code.size, self._held[2].key.size) if self._held else (0, 0)
             if self._pending_pairs > PENDING_PAIRS + held_pairs or self._pending_rows > PENDING_ROWS + held_rows:
                 self._add_up()
@@ -136,16 +136,16 @@ class Sums:
         return Summed(self.numbered, self.watched, *self._held)
 
     def _number_series(self, minute: int, context: Context, signatures: Iterable[Signature]) -> Ints:
-        known, named = self._series.setdefault(context, {}), self.numbered.series
+        series_numbers, named = self._series.setdefault(context, {}), self.numbered.series
         here = self._series_of.setdefault(minute, set()) if self.most_series is not None else None
         numbers = []
         for signature in signatures:
-            number = known.get(signature)
+            number = series_numbers.get(signature)
             if here is not None and number not in here and len(here) >= (self.most_series or 0) and signature != REST:
                 signature = REST
-                number = known.get(REST)
+                number = series_numbers.get(REST)
             if number is None:
-                number = known[signature] = len(named)
+                number = series_numbers[signature] = len(named)
                 named.append((context, signature))
             if here is not None:
                 here.add(number)
@@ -159,22 +159,22 @@ class Sums:
         if not windows and self._held is not None:
             return
         sums: list[KernelSums] = [window.kernels for _, _, _, window in windows]
-        rows = np.array([len(one) for one in sums], np.int64)
+        rows = np.array([len(part) for part in sums], np.int64)
         number = np.repeat(np.arange(rows.size), rows)                      # of each row's window
-        minute, place = (np.array([each[at] for each in windows], np.int64)[number] for at in (0, 1))
-        series = _joined([each for _, _, each, _ in windows])
+        minute, place = (np.array([window[position] for window in windows], np.int64)[number] for position in (0, 1))
+        series = _joined([part for _, _, part, _ in windows])
         weight = np.array([window.weight for _, _, _, window in windows])[number]
-        columns: dict[str, Column] = {name: _joined([getattr(one, name) for one in sums])
+        columns: dict[str, Column] = {name: _joined([getattr(part, name) for part in sums])
                                       for name in ("launches", "total_ns", "min_ns", "max_ns", "log_sum")}
         columns |= {"estimate_launches": weight * columns["launches"], "estimate_ns": weight * columns["total_ns"]}
         names: dict[str, int] = {}
         kernel = np.array([names.setdefault(each.kernel, len(names)) for one in sums for each in one.signatures], np.int64)
-        of_kernel, at = np.unique(number * max(1, len(names)) + kernel, return_inverse=True)
+        of_kernel, inverse = np.unique(number * max(1, len(names)) + kernel, return_inverse=True)
         of_window = np.bincount(number, columns["estimate_ns"], rows.size)[number]
         estimate_ns = columns["estimate_ns"]
-        square = estimate_ns * np.bincount(at, estimate_ns, of_kernel.size)[at]
-        buckets = _joined([one.buckets for one in sums])
-        bucket, count = _joined([one.bucket for one in sums]), _joined([one.count for one in sums])
+        square = estimate_ns * np.bincount(inverse, estimate_ns, of_kernel.size)[inverse]
+        buckets = _joined([part.buckets for part in sums])
+        bucket, count = _joined([part.bucket for part in sums]), _joined([part.count for part in sums])
         kernels, on_gpus = minute * _SERIES + series, minute * _SERIES + place
         codes = [np.repeat(key, buckets) * _BUCKETS + bucket for key in (kernels, on_gpus)]
         parts = (_rows(kernels, {**columns, "square": square}, codes[0], count),

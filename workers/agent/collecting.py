@@ -137,8 +137,8 @@ class Collecting(threading.Thread):
         self._offered.set()
 
     def end(self) -> None:
-        for each in (self._ended, self._offered, self._free):
-            each.set()
+        for event in (self._ended, self._offered, self._free):
+            event.set()
 
     def leave(self) -> None:
         """End it, in a thread of the job that ends as well: CUPTI must not call back into an interpreter that is gone."""
@@ -148,8 +148,8 @@ class Collecting(threading.Thread):
 
     def report(self) -> State | None:
         """Return the controller's numbers, None before the first."""
-        found = self.controller.report(time.monotonic()) if self.controller else None
-        return replace(found, state=self.state, why=self.why) if found and self.state == "off" else found
+        state = self.controller.report(time.monotonic()) if self.controller else None
+        return replace(state, state=self.state, why=self.why) if state and self.state == "off" else state
 
     # ---- the thread
     def run(self) -> None:
@@ -301,8 +301,8 @@ class Collecting(threading.Thread):
     def residue(self) -> Residue:
         """Return what is lost where CUPTI stays attached, in % of a step: the time between the first windows against that before,
         so a drift of the job meanwhile counts as well."""
-        known = self.safety.stays and len(self.quiet_ns) >= FEWEST_CALM
-        return slower_pct(self.calm_ns, self.quiet_ns) if known else Residue()
+        is_known = self.safety.stays and len(self.quiet_ns) >= FEWEST_CALM
+        return slower_pct(self.calm_ns, self.quiet_ns) if is_known else Residue()
 
     def _is_profiled(self) -> bool:
         if torch_profiles():
@@ -349,21 +349,21 @@ class Collecting(threading.Thread):
         label = self.ranges.label(opened_ns) if self.ranges is not None else ""
         collector.close()
         drained = collector.drain()
-        seen: Seen = collector.sums()
+        sums: Seen = collector.sums()
         if drained:
             self._take_out(OUT_WAIT_S)
         held_s, close_ns = time.monotonic() - opened_s, time.perf_counter_ns()
-        observed_ns = max(0, closed_ns - max(begun_ns, seen.first_ns)) if seen.records else 0
+        observed_ns = max(0, closed_ns - max(begun_ns, sums.first_ns)) if sums.records else 0
         self._ended.wait(min(10.0, held_s * 1.2))       # steps beside the window come after it as well
         lost = time_lost(self.steps.since(opened_ns - int(12e9) - (close_ns - opened_ns)), opened_ns, close_ns)
         self._closed_ns = close_ns
         if lost.seconds is None:
             self.set_aside[lost.why] = self.set_aside.get(lost.why, 0) + 1
-        outcome = Outcome(opened_s, held_s, observed_ns / 1e9, lost.seconds, seen.records, lost.why, cut)
+        outcome = Outcome(opened_s, held_s, observed_ns / 1e9, lost.seconds, sums.records, lost.why, cut)
         self.controller.tell(outcome)
         self.outcomes.append(outcome)
-        if seen.records:
-            self.sink(self._windows(seen, observed_ns, label))
+        if sums.records:
+            self.sink(self._windows(sums, observed_ns, label))
 
     def _take_out(self, wait_s: float) -> None:
         """Have CUPTI taken out at the job's next step, unless graphs ran in the window, threads or a profiler have come."""

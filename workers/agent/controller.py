@@ -151,15 +151,15 @@ class Controller:
         self.start_s += seconds
         self._last_s += seconds
         self._again_s += seconds
-        self._kept = deque(replace(each, opened_s=each.opened_s + seconds) for each in self._kept)
+        self._kept = deque(replace(outcome, opened_s=outcome.opened_s + seconds) for outcome in self._kept)
 
     def report(self, now_s: float) -> State:
         """Return what is known at a moment: the loss with its interval, and how much was seen."""
         span_s = max(now_s - self.start_s, 1e-9)
         costs = self._costs()
-        mean, low, high = (100 * sum(each[at] for each in costs) / span_s for at in (0, 1, 2))
+        mean, low, high = (100 * sum(cost[column] for cost in costs) / span_s for column in (0, 1, 2))
         measured = self._measured()[0] is not None
-        seen_s = sum(each.observed_s for each in self._kept)
+        seen_s = sum(outcome.observed_s for outcome in self._kept)
         return State(self.state, self.why, max(0.0, mean) + self.residue.pct if measured else None,
                      max(0.0, low) + self.residue.low_pct, max(0.0, high) + self.residue.high_pct,
                      100 * seen_s / span_s, self.windows, measured, self.window_s)
@@ -174,11 +174,11 @@ class Controller:
         """Return (estimate, low, high) in s of each kept window. Those of unknown cost may have cost all their time."""
         mean, half = self._measured()
         if mean is None:
-            return [(0.0, 0.0, each.held_s) for each in self._kept]
+            return [(0.0, 0.0, outcome.held_s) for outcome in self._kept]
         return [(mean, mean - half, mean + half)] * len(self._kept)
 
     def _measured(self) -> tuple[float | None, float]:
-        lost = np.array([each.lost_s for each in self._kept if each.lost_s is not None])
+        lost = np.array([outcome.lost_s for outcome in self._kept if outcome.lost_s is not None])
         if lost.size < UNMEASURED:
             return None, 0.0
         half = _t(lost.size - 1) * float(lost.std(ddof=1)) / math.sqrt(lost.size)
@@ -187,7 +187,7 @@ class Controller:
     def _next_cost(self, costs: list[tuple[float, float, float]]) -> float:
         mean, half = self._measured()
         if mean is None:
-            return max((each.held_s for each in self._kept), default=self.window_s)
+            return max((outcome.held_s for outcome in self._kept), default=self.window_s)
         return max(mean + half, 0.0)
 
     def _resize(self, window_s: float) -> None:

@@ -70,8 +70,8 @@ def machine_id(files: Sequence[str] = ("/etc/machine-id", "/var/lib/dbus/machine
     """Return a digest of this machine's id (machine-id(5) asks not to show the id itself), "" where it has none."""
     for name in files:
         with contextlib.suppress(OSError):
-            if found := Path(name).read_text(errors="replace").strip():
-                return hashlib.sha256(f"ridgepoint agent {found}".encode()).hexdigest()[:16]
+            if text := Path(name).read_text(errors="replace").strip():
+                return hashlib.sha256(f"ridgepoint agent {text}".encode()).hexdigest()[:16]
     return ""
 
 
@@ -90,14 +90,14 @@ def torch_profiles() -> bool:
 def other_threads(own: int) -> list[str]:
     """Return names of threads that may call CUDA beside the one with this identifier: of Python all but the agent's own, of torch
     the watchdog of NCCL. Threads of autograd wait while the thread that marks steps does."""
-    found = [thread.name for thread in threading.enumerate()
+    names = [thread.name for thread in threading.enumerate()
              if thread.ident != own and not thread.name.startswith(("ridgepoint-", *_HARMLESS))]
     for path in Path("/proc/self/task").glob("*/comm"):
         with contextlib.suppress(OSError):
             name = path.read_text().strip()
             if name.startswith("pt_nccl"):
-                found.append(name)
-    return sorted(set(found))
+                names.append(name)
+    return sorted(set(names))
 
 
 def framework() -> str:
@@ -124,7 +124,7 @@ def not_sampled(identity: Identity, wanted: str, seed: str = "") -> str:
         ValueError: another form.
     """
     own = {"ranks": f"{identity.run} {identity.rank}", "hosts": identity.host, "runs": identity.run or str(os.getpid())}
-    for part in filter(None, (each.strip() for each in wanted.split(","))):
+    for part in filter(None, (piece.strip() for piece in wanted.split(","))):
         name, _, number = part.partition("=")
         if name not in SAMPLED or not number.isdecimal() or int(number) < 1:
             raise ValueError(f"{part!r}: as in ranks=8,hosts=2,runs=1")

@@ -74,7 +74,7 @@ def read_ranges(asked: str) -> Ranges | None:
     """Return what notes ranges: of all names ("1"), of those in a list ("train,eval"), None where nothing is asked for."""
     if asked.lower() in ("", "0", "false", "no", "off"):
         return None
-    return Ranges(frozenset() if asked.lower() in ON else frozenset(filter(None, (each.strip() for each in asked.split(",")))))
+    return Ranges(frozenset() if asked.lower() in ON else frozenset(filter(None, (name.strip() for name in asked.split(",")))))
 
 
 def start(environ: Mapping[str, str] = os.environ) -> Job | None:

@@ -26,8 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 def bucket_of(dur_ns: npt.NDArray[np.integer]) -> Ints:
     """Return the bucket of each duration; of 1 ns and less it is 0."""
-    found: Ints = np.ceil(np.log(np.maximum(dur_ns, 1)) / _LOG - 1e-9).astype(np.int64)
-    return found
+    buckets: Ints = np.ceil(np.log(np.maximum(dur_ns, 1)) / _LOG - 1e-9).astype(np.int64)
+    return buckets
 
 
 def value_of(bucket: npt.NDArray[np.integer]) -> Floats:
@@ -52,9 +52,9 @@ def quantiles(bucket: npt.NDArray[np.integer], count: npt.NDArray[np.integer], a
             return float(min_ns)
         if rank == whole - 1 and max_ns is not None:
             return float(max_ns)
-        found = float(value[np.searchsorted(upto, rank, side="right")])
-        found = found if min_ns is None else max(found, float(min_ns))
-        return found if max_ns is None else min(found, float(max_ns))
+        duration = float(value[np.searchsorted(upto, rank, side="right")])
+        duration = duration if min_ns is None else max(duration, float(min_ns))
+        return duration if max_ns is None else min(duration, float(max_ns))
 
     out: list[float | None] = []
     for share in at:
@@ -132,10 +132,10 @@ class KernelSums:
     @classmethod
     def of(cls, rows: Sequence[KernelSum] = ()) -> KernelSums:
         launches, total_ns, min_ns, max_ns, buckets = np.array(
-            [(one.launches, one.total_ns, one.min_ns, one.max_ns, one.bucket.size) for one in rows], np.int64).reshape(-1, 5).T
-        return cls([one.signature for one in rows], launches, total_ns, min_ns, max_ns, np.array([one.log_sum for one in rows]),
-                   buckets, np.concatenate([_NONE, *(one.bucket for one in rows)]),
-                   np.concatenate([_NONE, *(one.count for one in rows)]))
+            [(row.launches, row.total_ns, row.min_ns, row.max_ns, row.bucket.size) for row in rows], np.int64).reshape(-1, 5).T
+        return cls([row.signature for row in rows], launches, total_ns, min_ns, max_ns, np.array([row.log_sum for row in rows]),
+                   buckets, np.concatenate([_NONE, *(row.bucket for row in rows)]),
+                   np.concatenate([_NONE, *(row.count for row in rows)]))
 
     def __len__(self) -> int:
         return len(self.signatures)

@@ -19,17 +19,17 @@ def loaded(name: str, maps: Path = MAPS) -> str | None:
     except OSError:
         return None
     for line in lines:
-        at = line.find("/")
-        if at >= 0 and os.path.basename(line[at:]).startswith(name) and not line.endswith("(deleted)"):
-            return line[at:].strip()
+        start = line.find("/")
+        if start >= 0 and os.path.basename(line[start:]).startswith(name) and not line.endswith("(deleted)"):
+            return line[start:].strip()
     return None
 
 
 def find_cupti() -> str | None:
     """Return the libcupti that is loaded, else one of the wheels of torch or of CUDA's folder."""
-    found = loaded("libcupti.so")
-    if found:
-        return found
+    path = loaded("libcupti.so")
+    if path:
+        return path
     return next((str(path) for path in _candidates()), None)
 
 
@@ -70,11 +70,11 @@ def used_devices() -> list[tuple[str, str]]:
     library, count = cuda(), ctypes.c_int()
     if library is None or library.cuDeviceGetCount(ctypes.byref(count)):
         return []
-    flags, active, found = ctypes.c_uint(), ctypes.c_int(), []
+    flags, active, gpus = ctypes.c_uint(), ctypes.c_int(), []
     for device in range(count.value):
         if not library.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active)) and active.value:
-            found.append(gpu_of(device))
-    return found
+            gpus.append(gpu_of(device))
+    return gpus
 
 
 def gpu_of(device: int) -> tuple[str, str]:
@@ -117,10 +117,10 @@ class Demangler:
         if self._call is None or not name.startswith(b"_Z"):
             return name.decode(errors="replace")
         status = ctypes.c_int(-1)
-        found = self._call(name, None, None, ctypes.byref(status))
-        if not found or status.value:
+        pointer = self._call(name, None, None, ctypes.byref(status))
+        if not pointer or status.value:
             return name.decode(errors="replace")
         try:
-            return ctypes.string_at(found).decode(errors="replace")
+            return ctypes.string_at(pointer).decode(errors="replace")
         finally:
-            self._libc.free(found)
+            self._libc.free(pointer)

@@ -73,12 +73,12 @@ class Frames:
 
 
 def window_message(window: Window) -> dict[str, Any]:
-    one = window.kernels
-    sizes = [(*each.grid, *each.block, each.shared_bytes) for each in one.signatures]
+    kernels = window.kernels
+    sizes = [(*signature.grid, *signature.block, signature.shared_bytes) for signature in kernels.signatures]
     return {"kind": "window", "context": list(window.context), "gpu": list(window.gpu), "start_ns": window.start_ns,
             "observed_ns": window.observed_ns, "stands_for_ns": window.stands_for_ns, "rank": window.rank,
-            "kernels": [each.kernel for each in one.signatures], "sizes": np.array(sizes, "<i4").tobytes(),
-            **{name: getattr(one, name).astype(kind).tobytes() for name, kind in _COLUMNS.items()}}
+            "kernels": [signature.kernel for signature in kernels.signatures], "sizes": np.array(sizes, "<i4").tobytes(),
+            **{name: getattr(kernels, name).astype(kind).tobytes() for name, kind in _COLUMNS.items()}}
 
 
 _COLUMNS = {"launches": "<i8", "total_ns": "<i8", "min_ns": "<i8", "max_ns": "<i8", "log_sum": "<f8", "buckets": "<i4",
@@ -111,15 +111,15 @@ def read_window(message: Mapping[str, Any]) -> Window:
         MessageRefused: another shape, or sums that contradict each other.
     """
     try:
-        found = msgspec.convert(dict(message), _Window)
-        kernels = _kernels(found)
+        window = msgspec.convert(dict(message), _Window)
+        kernels = _kernels(window)
     except (msgspec.ValidationError, ValueError) as error:
         raise MessageRefused(f"no window: {str(error)[:200]}") from error
-    if not (0 <= found.start_ns < 2**62 and 0 <= found.observed_ns < MOST_SUM and 0 <= found.stands_for_ns < MOST_SUM
-            and -1 <= found.rank < 2**31):
+    if not (0 <= window.start_ns < 2**62 and 0 <= window.observed_ns < MOST_SUM and 0 <= window.stands_for_ns < MOST_SUM
+            and -1 <= window.rank < 2**31):
         raise MessageRefused("no window: its times or its rank are outside their limits")
-    return Window(Context(*found.context), Gpu(*found.gpu), found.start_ns, found.observed_ns,
-                  max(found.stands_for_ns, found.observed_ns), kernels, found.rank)
+    return Window(Context(*window.context), Gpu(*window.gpu), window.start_ns, window.observed_ns,
+                  max(window.stands_for_ns, window.observed_ns), kernels, window.rank)
 
 
 def _kernels(found: _Window) -> KernelSums:

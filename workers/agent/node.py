@@ -124,7 +124,7 @@ class Node:
                 "kineto": (self.kineto.why or f"{len(self.kineto.processes)} processes ask") if self.kineto else "not asked for",
                 **(self.asking.state() if self.asking else {"asking": [], "captures": []}),
                 **({"folders": self.fetches.roots} if self.fetches else {}),
-                "jobs": [{name: told.get(name) for name in JOB_FIELDS} for _, told in list(self.jobs.values())[:MOST_JOBS]]}
+                "jobs": [{name: job.get(name) for name in JOB_FIELDS} for _, job in list(self.jobs.values())[:MOST_JOBS]]}
 
     def _deep(self) -> dict[str, Any]:
         """Return what is told between batches."""
@@ -197,8 +197,8 @@ class Node:
         return self.asking.job_of(pid) if self.asking else {}
 
     def _job_told(self, pid: int) -> dict[str, Any] | None:
-        found = self.jobs.get(pid)
-        return found[1] if found else None
+        entry = self.jobs.get(pid)
+        return entry[1] if entry else None
 
     def _gpus(self) -> dict[int, str]:
         if self.telemetry is None or self.telemetry.nvml is None:
@@ -232,30 +232,30 @@ def spare_memory() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the agent, or ask the one that runs."""
-    asked = argparse.ArgumentParser(prog="ridgepoint-agent", description=__doc__,
-                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-    asked.add_argument("what", nargs="?", default="run", choices=("run", "show", "capture", "engine"),
+    parser = argparse.ArgumentParser(prog="ridgepoint-agent", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", default="run", choices=("run", "show", "capture", "engine"),
                        help="run the agent (default); show what it tells; capture some steps of a job; ask an engine for a capture")
-    asked.add_argument("--server", default=os.environ.get("RIDGEPOINT_SERVER", ""), help="https://ridgepoint.example")
-    asked.add_argument("--token-file", type=Path, default=os.environ.get("RIDGEPOINT_TOKEN_FILE"),
-                       help="holds an API token; read whenever something is sent")
-    asked.add_argument("--spool", type=Path, default=Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/ridgepoint-agent"),
-                       help="where batches wait (default: %(default)s; systemd says where in STATE_DIRECTORY)")
-    asked.add_argument("--spool-mb", type=int, default=1024, help="at most; then the oldest go, and are counted")
-    asked.add_argument("--socket", default=socket_path(), help="where jobs of this host connect (default: %(default)s)")
-    asked.add_argument("--host", default=os.environ.get("RIDGEPOINT_HOST") or socket.gethostname())
-    asked.add_argument("--no-telemetry", action="store_true", help="do not ask NVML and DCGM")
-    asked.add_argument("--no-captures", action="store_true", help="do not listen as Kineto's daemon")
-    asked.add_argument("--trace-folders", default=os.environ.get("RIDGEPOINT_AGENT_TRACE_FOLDERS", ""), metavar="/A:/B",
-                       help="folders that traces of serving engines may be fetched from; no other path is read")
-    asked.add_argument("--captures-per-job-day", type=int, default=Budget.per_job_day)
-    asked.add_argument("--captures-per-day", type=int, default=Budget.per_host_day, help="on this host")
-    asked.add_argument("--steps", type=int, help=f"of a capture (default {Budget.steps})")
-    asked.add_argument("--pid", type=int)
-    asked.add_argument("--job", default="")
-    asked.add_argument("--engine", choices=ENGINES, default="vllm")
-    asked.add_argument("--address", default="http://localhost:8000", help="of the engine")
-    options = asked.parse_args(arguments)
+    parser.add_argument("--server", default=os.environ.get("RIDGEPOINT_SERVER", ""), help="https://ridgepoint.example")
+    parser.add_argument("--token-file", type=Path, default=os.environ.get("RIDGEPOINT_TOKEN_FILE"),
+                        help="holds an API token; read whenever something is sent")
+    parser.add_argument("--spool", type=Path, default=Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/ridgepoint-agent"),
+                        help="where batches wait (default: %(default)s; systemd says where in STATE_DIRECTORY)")
+    parser.add_argument("--spool-mb", type=int, default=1024, help="at most; then the oldest go, and are counted")
+    parser.add_argument("--socket", default=socket_path(), help="where jobs of this host connect (default: %(default)s)")
+    parser.add_argument("--host", default=os.environ.get("RIDGEPOINT_HOST") or socket.gethostname())
+    parser.add_argument("--no-telemetry", action="store_true", help="do not ask NVML and DCGM")
+    parser.add_argument("--no-captures", action="store_true", help="do not listen as Kineto's daemon")
+    parser.add_argument("--trace-folders", default=os.environ.get("RIDGEPOINT_AGENT_TRACE_FOLDERS", ""), metavar="/A:/B",
+                        help="folders that traces of serving engines may be fetched from; no other path is read")
+    parser.add_argument("--captures-per-job-day", type=int, default=Budget.per_job_day)
+    parser.add_argument("--captures-per-day", type=int, default=Budget.per_host_day, help="on this host")
+    parser.add_argument("--steps", type=int, help=f"of a capture (default {Budget.steps})")
+    parser.add_argument("--pid", type=int)
+    parser.add_argument("--job", default="")
+    parser.add_argument("--engine", choices=ENGINES, default="vllm")
+    parser.add_argument("--address", default="http://localhost:8000", help="of the engine")
+    options = parser.parse_args(arguments)
     if options.what == "run":
         spare_memory()
     if options.what == "engine":
@@ -268,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.what != "run":
         return _ask(options)
     if not options.server or not options.token_file:
-        asked.error("--server and --token-file are needed")
+        parser.error("--server and --token-file are needed")
     return _run(options)
 
 

@@ -55,8 +55,8 @@ class Steps:
         count = self.count
         times = np.frombuffer(self._times, np.int64).copy()
         # of a full ring the oldest may be overwritten meanwhile
-        kept = times[:count] if count <= RING else np.roll(times, -(count % RING))[64:]
-        return kept[np.searchsorted(kept, moment_ns):]
+        moments = times[:count] if count <= RING else np.roll(times, -(count % RING))[64:]
+        return moments[np.searchsorted(moments, moment_ns):]
 
 
 def _nothing() -> None:
@@ -130,7 +130,7 @@ def slower_pct(before_ns: Sequence[float], now_ns: Sequence[float]) -> Residue:
     before, now = np.array(before_ns), np.array(now_ns)
     half = 2.1 * float(np.sqrt(before.var(ddof=1) / before.size + now.var(ddof=1) / now.size))
     more, scale = float(now.mean() - before.mean()), 100 / float(before.mean())
-    return Residue(*(max(0.0, each * scale) for each in (more - half, more, more + half)))
+    return Residue(*(max(0.0, growth * scale) for growth in (more - half, more, more + half)))
 
 
 class Ranges:
@@ -152,9 +152,9 @@ class Ranges:
     def leave(self, key: object) -> None:
         if threading.get_ident() != self._thread:
             return
-        for at in range(len(self._open) - 1, -1, -1):
-            if self._open[at][0] == key:
-                del self._open[at]
+        for index in range(len(self._open) - 1, -1, -1):
+            if self._open[index][0] == key:
+                del self._open[index]
                 return
 
     def label(self, opened_ns: int) -> str:
@@ -181,9 +181,9 @@ def watch_ranges(ranges: Ranges) -> list[str]:
         enter, leave = recorded.__enter__, recorded.__exit__
 
         def entered(self: Any) -> Any:
-            found = enter(self)
+            result = enter(self)
             recorded._ridgepoint_agent.enter(id(self), self.name)
-            return found
+            return result
 
         def left(self: Any, *error: Any) -> Any:
             recorded._ridgepoint_agent.leave(id(self))
@@ -198,9 +198,9 @@ def watch_ranges(ranges: Ranges) -> list[str]:
         push, pop = nvtx.range_push, nvtx.range_pop
 
         def pushed(msg: Any) -> Any:
-            found = push(msg)
+            result = push(msg)
             nvtx._ridgepoint_agent.enter("nvtx", msg)
-            return found
+            return result
 
         def popped() -> Any:
             nvtx._ridgepoint_agent.leave("nvtx")

@@ -45,10 +45,10 @@ class Spool:
         for part in folder.glob("*.part"):
             part.unlink()
         self._sizes = {int(path.stem): path.stat().st_size for path in folder.glob(f"*{ENDING}") if path.stem.isdecimal()}
-        known = self._read_state()
-        self.agent = str(known.get("agent") or name or f"agent-{uuid.uuid4()}")
-        self._next = max([_count(known, "next"), *(sequence + 1 for sequence in self._sizes)])
-        self.dropped, self.refused = _count(known, "dropped"), _count(known, "refused")
+        state = self._read_state()
+        self.agent = str(state.get("agent") or name or f"agent-{uuid.uuid4()}")
+        self._next = max([_count(state, "next"), *(sequence + 1 for sequence in self._sizes)])
+        self.dropped, self.refused = _count(state, "dropped"), _count(state, "refused")
         self._write_state()
 
     @property
@@ -114,10 +114,10 @@ class Spool:
 
     def _read_state(self) -> dict[str, Any]:
         try:
-            found = json.loads((self.folder / "state.json").read_text())
+            state = json.loads((self.folder / "state.json").read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return state if isinstance(state, dict) else {}
 
     def _write_state(self) -> None:
         state = {"agent": self.agent, "next": self._next, "dropped": self.dropped, "refused": self.refused}
@@ -138,8 +138,8 @@ class Spool:
 
 
 def _count(known: dict[str, Any], name: str) -> int:
-    found = known.get(name)
-    return found if isinstance(found, int) and found > 0 else 0
+    count = known.get(name)
+    return count if isinstance(count, int) and count > 0 else 0
 
 
 CLOCK_PATH = "/health/live"
@@ -266,20 +266,20 @@ class Sender:
         return round((self.offset_s - applied_s) / 60) if isinstance(applied_s, int | float) else 0
 
     def _refused(self, sequence: int, payload: bytes, error: urllib.error.HTTPError) -> float:
-        said = error.read(2000).decode(errors="replace")
-        where = _where(said)
+        text = error.read(2000).decode(errors="replace")
+        where = _where(text)
         if error.code == 409 and where == "sequence":
             self._send_anew(sequence, payload)
             return self._later(f"the server has another batch {sequence} of this agent: is its spool a copy?")
         if error.code == 409:
-            self.why = f"the server takes no batches of this name with this token: {said[:200]}"
+            self.why = f"the server takes no batches of this name with this token: {text[:200]}"
             return NO_LEAVE_S
         if error.code == 400 and (shift_minutes := self._late_minutes(payload, where)):
             self._send_anew(sequence, payload, shift_minutes)
             return self._later(f"batch {sequence} was packed by a clock {-shift_minutes:+,} min off the server's: it is sent anew")
         if error.code in REFUSED:
-            self.spool.set_aside(sequence, f"{error.code}: {said}")
-            self.why = f"the server refused batch {sequence}: {said[:200]}"
+            self.spool.set_aside(sequence, f"{error.code}: {text}")
+            self.why = f"the server refused batch {sequence}: {text[:200]}"
             return 0.0
         if error.code in (401, 403):
             self.why = f"the server takes no batches with this token ({error.code})"

@@ -99,7 +99,7 @@ class Telemetry:
     def take(self, before_minute: int) -> list[dict[str, Any]]:
         """Return and forget the rows of minutes before one: {"gpu", "minute", columns of wire.TABLES["telemetry"]}."""
         rows = []
-        for minute in sorted(each for each in self._minutes if each < before_minute):
+        for minute in sorted(key for key in self._minutes if key < before_minute):
             for number, own in self._minutes.pop(minute).items():
                 rows.append({"gpu": self.gpus[number][0], "minute": minute, **own.row()})
         return rows
@@ -143,15 +143,15 @@ class Telemetry:
             self._events = None                 # not told: NaN
 
     def _xids(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        while self._events is not None and sum(found.values()) < 1000:
+        counts: dict[str, int] = {}
+        while self._events is not None and sum(counts.values()) < 1000:
             try:
                 event = self.nvml.nvmlEventSetWait_v2(self._events, 0)
                 uuid = _text(self.nvml.nvmlDeviceGetUUID(event.device))
             except Exception:                   # a timeout: nothing happened
                 break
-            found[uuid] = found.get(uuid, 0) + 1
-        return found
+            counts[uuid] = counts.get(uuid, 0) + 1
+        return counts
 
     def _begin_gpm(self) -> None:
         for number, (_, handle) in enumerate(self.gpus):
@@ -178,8 +178,8 @@ class Dcgm:
     """The lines of `dcgmi dmon`, which talks to the host engine that runs."""
 
     def __init__(self, command: tuple[str, ...] = ("dcgmi",)) -> None:
-        asked = [*command, "dmon", "-e", ",".join(map(str, DCGM.values())), "-d", "1000"]
-        self._child = subprocess.Popen(asked, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        argv = [*command, "dmon", "-e", ",".join(map(str, DCGM.values())), "-d", "1000"]
+        self._child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         assert self._child.stdout
         os.set_blocking(self._child.stdout.fileno(), False)
         self._held = b""
@@ -219,8 +219,8 @@ def _ask(call: Callable[[], Any]) -> Any:
 
 
 def _number(call: Callable[[], Any]) -> float:
-    found = _ask(call)
-    return NAN if found is None else float(found)
+    number = _ask(call)
+    return NAN if number is None else float(number)
 
 
 def _text(value: Any) -> str:

@@ -81,12 +81,12 @@ def make_batch(agent: str, sequence: int, sent_ns: int, summed: Sequence[Summed]
     names = _Names()
     parts: dict[str, list[Table]] = {name: [] for name in TABLES}
     pairs: dict[str, list[tuple[Column, Column]]] = {name: [] for name in SKETCHES}
-    for one in summed:
-        for name, (table, own) in _tables(one, names, days).items():
+    for sums in summed:
+        for name, (table, own) in _tables(sums, names, days).items():
             parts[name].append(table)
             if own is not None:
                 pairs[name].append(own)
-    rows = [{**each, "gpu": names.gpus.of(each["gpu"])} for each in telemetry]
+    rows = [{**row, "gpu": names.gpus.of(row["gpu"])} for row in telemetry]
     parts["telemetry"].append({column: np.array([row.get(column, np.nan if "f" in kind else 0) for row in rows], kind)
                                for column, kind in TABLES["telemetry"].items()})
     tables = {name: {column: np.concatenate([part[column] for part in parts[name]] or [np.zeros(0)]).astype(kind)
@@ -100,28 +100,28 @@ def make_batch(agent: str, sequence: int, sent_ns: int, summed: Sequence[Summed]
 def _tables(one: Summed, names: _Names, days: tuple[int, int] | None) -> dict[str, tuple[Table, tuple[Column, Column] | None]]:
     """Return rows and pairs of each table, of the minutes that are wanted."""
     minutes = np.array(one.numbered.minutes, np.int64)
-    wanted = np.ones(minutes.size, np.bool_) if days is None else (minutes >= days[0] * 1440) & (minutes < days[1] * 1440)
+    mask = np.ones(minutes.size, np.bool_) if days is None else (minutes >= days[0] * 1440) & (minutes < days[1] * 1440)
 
     minute, series = parts_of_key(one.kernels.key)
-    kept = wanted[minute]
+    kept = mask[minute]
     kernels = {**_kept(one.kernels, kept), "minute": minutes[minute[kept]], **names.of_series(one.numbered, series[kept])}
 
-    watched = sorted(key for key, each in one.watched.items() if wanted[each.minute])
+    watched = sorted(key for key, watch in one.watched.items() if mask[watch.minute])
     minute, place = parts_of_key(np.array(watched, np.int64))
     told = {name: np.array([getattr(one.watched[key], name) for key in watched], np.int64)
             for name in ("windows", "observed_ns", "wall_ns", "rank")}
-    seen = np.searchsorted(np.array(watched, np.int64), one.on_gpus.key[wanted[parts_of_key(one.on_gpus.key)[0]]])
-    gpus = _kept(one.on_gpus, wanted[parts_of_key(one.on_gpus.key)[0]])
+    seen = np.searchsorted(np.array(watched, np.int64), one.on_gpus.key[mask[parts_of_key(one.on_gpus.key)[0]]])
+    gpus = _kept(one.on_gpus, mask[parts_of_key(one.on_gpus.key)[0]])
     on_gpus = {**{name: _spread(values, seen, len(watched)) for name, values in gpus.items()}, **told, "minute": minutes[minute],
                **names.of_places(one.numbered, place)}                      # a place whose windows held no launch has none
 
     above, series = parts_of_key(one.gpu_kernels.key)
     minute, place = places_of_key(above)
-    near = np.flatnonzero(wanted[minute])
+    near = np.flatnonzero(mask[minute])
     most = near[_largest(above[near], one.gpu_kernels.columns["total_ns"][near], KERNELS_OF_GPU)]
     gpu_kernels = {**{name: values[most] for name, values in one.gpu_kernels.columns.items()}, "minute": minutes[minute[most]],
                    **names.of_series(one.numbered, series[most]), **names.of_places(one.numbered, place[most])}
-    return {"kernels": (kernels, _pairs_of(one.kernels, wanted)), "on_gpus": (on_gpus, _pairs_of(one.on_gpus, wanted)),
+    return {"kernels": (kernels, _pairs_of(one.kernels, mask)), "on_gpus": (on_gpus, _pairs_of(one.on_gpus, mask)),
             "gpu_kernels": (gpu_kernels, None)}
 
 
@@ -130,8 +130,8 @@ def _kept(rows: Rows, kept: Column) -> Table:
 
 
 def _pairs_of(rows: Rows, wanted: Column) -> tuple[Column, Column]:
-    kept = np.repeat(wanted[parts_of_key(rows.key)[0]], rows.buckets)
-    return rows.bucket[kept], rows.count[kept]
+    mask = np.repeat(wanted[parts_of_key(rows.key)[0]], rows.buckets)
+    return rows.bucket[mask], rows.count[mask]
 
 
 def _spread(values: Column, at: Column, size: int) -> Column:
@@ -144,8 +144,8 @@ def _largest(group: Column, values: Column, most: int) -> Column:
     """Return where the `most` largest values of each group are; groups ascend."""
     order = np.lexsort((-values, group))
     rank = np.arange(group.size) - np.searchsorted(group, group)
-    kept: Column = order[rank < most]
-    return kept
+    indexes: Column = order[rank < most]
+    return indexes
 
 
 class _Numbers(Generic[T]):
@@ -167,23 +167,23 @@ class _Names:
         self.contexts, self.gpus, self.signatures = _Numbers[Context](), _Numbers[Gpu](), _Numbers[Signature]()
 
     def of_series(self, numbered: Numbered, series: Column) -> Table:
-        used, at = np.unique(series, return_inverse=True)
+        used, inverse = np.unique(series, return_inverse=True)
         named = [numbered.series[number] for number in used.tolist()]
-        return {"context": np.array([self.contexts.of(context) for context, _ in named], np.int64)[at],
-                "signature": np.array([self.signatures.of(signature) for _, signature in named], np.int64)[at]}
+        return {"context": np.array([self.contexts.of(context) for context, _ in named], np.int64)[inverse],
+                "signature": np.array([self.signatures.of(signature) for _, signature in named], np.int64)[inverse]}
 
     def of_places(self, numbered: Numbered, place: Column) -> Table:
-        used, at = np.unique(place, return_inverse=True)
+        used, inverse = np.unique(place, return_inverse=True)
         named = [numbered.places[number] for number in used.tolist()]
-        return {"context": np.array([self.contexts.of(context) for context, _ in named], np.int64)[at],
-                "gpu": np.array([self.gpus.of(gpu) for _, gpu in named], np.int64)[at]}
+        return {"context": np.array([self.contexts.of(context) for context, _ in named], np.int64)[inverse],
+                "gpu": np.array([self.gpus.of(gpu) for _, gpu in named], np.int64)[inverse]}
 
 
 def pack(batch: Batch) -> bytes:
     """Return a batch as bytes."""
     document: dict[str, Any] = {
         "v": VERSION, "agent": batch.agent, "sequence": batch.sequence, "sent_ns": batch.sent_ns,
-        "contexts": [list(each) for each in batch.contexts], "gpus": [list(each) for each in batch.gpus],
+        "contexts": [list(context) for context in batch.contexts], "gpus": [list(gpu) for gpu in batch.gpus],
         "signatures": [[each.kernel, *each.grid, *each.block, each.shared_bytes] for each in batch.signatures],
         "state": batch.state}
     for name, table in batch.tables.items():
@@ -237,17 +237,17 @@ def unpack(data: bytes) -> Batch:
     lengths = {"contexts": len(document.contexts), "gpus": len(document.gpus), "signatures": len(document.signatures)}
     tables, pairs = {}, {}
     for name, columns in TABLES.items():
-        given: dict[str, bytes] = getattr(document, name)
-        if name == "gpu_kernels" and not any(column in given for column in ESTIMATES):
+        payload: dict[str, bytes] = getattr(document, name)
+        if name == "gpu_kernels" and not any(column in payload for column in ESTIMATES):
             columns = {column: kind for column, kind in columns.items() if column not in ESTIMATES}
-        tables[name] = table = _columns(name, columns, given)
+        tables[name] = table = _columns(name, columns, payload)
         _check_rows(name, table, lengths)
         if name in SKETCHES:
-            pairs[name] = _pairs(name, table, given)
+            pairs[name] = _pairs(name, table, payload)
     if "square" not in tables["gpu_kernels"]:
         tables["gpu_kernels"] |= _scale(tables["gpu_kernels"], tables["on_gpus"])
     return Batch(document.agent[:MOST_WORD], document.sequence, document.sent_ns, [Context(*each) for each in document.contexts],
-                 [Gpu(*each) for each in document.gpus],
+                 [Gpu(*gpu) for gpu in document.gpus],
                  [Signature(each[0], each[1:4], each[4:7], each[7]) for each in document.signatures], tables, pairs,
                  document.state)
 
@@ -271,11 +271,11 @@ def _check_names(document: _Document) -> None:
     for name in ("contexts", "gpus", "signatures"):
         if len(getattr(document, name)) > MOST_NAMES:
             raise BatchRefused(f"more than {MOST_NAMES:,} {name}")
-    words = [word for each in (*document.contexts, *document.gpus) for word in each if isinstance(word, str)]
+    words = [word for entry in (*document.contexts, *document.gpus) for word in entry if isinstance(word, str)]
     if any(len(word) > MOST_WORD or "\0" in word for word in words) or "\0" in document.agent or not document.agent:
         raise BatchRefused(f"a word is longer than {MOST_WORD} characters, holds NUL, or the agent has no name")
     for kernel, *numbers in document.signatures:
-        if len(kernel) > MOST_NAME or "\0" in kernel or any(not 0 <= each < 2**31 for each in numbers):
+        if len(kernel) > MOST_NAME or "\0" in kernel or any(not 0 <= number < 2**31 for number in numbers):
             raise BatchRefused(f"a signature is outside its limits: {kernel[:80]!r} {numbers}")
     if not 0 <= document.sequence < 2**62 or not 0 <= document.sent_ns < LATEST_NS:
         raise BatchRefused("sequence or time outside their limits")

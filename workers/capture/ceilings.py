@@ -45,8 +45,8 @@ class CeilingsBench:
                                "on the worker, try: python -c 'import torch, triton; torch.cuda.init()'") from error
         if "ok" not in answer:
             self.close()
-            told = answer.get("failed") or {"what": answer["rejected"]["message"], "hint": ""}
-            raise SandboxError(told["what"], told["hint"])
+            failure = answer.get("failed") or {"what": answer["rejected"]["message"], "hint": ""}
+            raise SandboxError(failure["what"], failure["hint"])
         return dict(answer["ok"])
 
     def measure(self, names: Sequence[str] = NAMES) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -77,8 +77,8 @@ class CeilingsBench:
             self.close()
         if "ok" in answer:
             return dict(answer["ok"])
-        told = answer.get("rejected") or answer["failed"]
-        return {"rejected": told.get("message") or told["what"]}
+        failure = answer.get("rejected") or answer["failed"]
+        return {"rejected": failure.get("message") or failure["what"]}
 
     def stop(self) -> None:
         """Kill the child from another thread; `measure` yields nothing more."""

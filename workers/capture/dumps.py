@@ -36,8 +36,8 @@ class Dumps:
             part = self._folder / f"{ASKED}.part"
             part.write_text(str(self._passed_on))
             os.replace(part, self._folder / ASKED)
-        for found in results_find(self._folder, self._results) if self._passed_on else ():
-            self._take(found)
+        for file in results_find(self._folder, self._results) if self._passed_on else ():
+            self._take(file)
 
     def _take(self, found: Found) -> None:
         try:

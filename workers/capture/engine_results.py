@@ -112,13 +112,13 @@ class ListedResults(Results):
         return bool(self.grew[0]) and now_s - self.grew[1] >= SETTLE_S
 
     def files(self, opened: ExitStack) -> list[File[bytes]]:
-        found = self.fresh()
-        if not found:
+        results = self.fresh()
+        if not results:
             raise EngineProblem(f"its traces went away again: {self.where}", OWN_FOLDER)
-        if sum(each.size for each in found) > settings.UPLOAD_MAX_BYTES:
+        if sum(file.size for file in results) > settings.UPLOAD_MAX_BYTES:
             raise EngineProblem(f"its traces are above {settings.UPLOAD_MAX_BYTES:,} bytes", "record fewer steps")
-        return [File(opened.enter_context(self.opened(each)), name=each.name.rsplit("/", 1)[-1])
-                for each in _traces(found, [each.name for each in found])]
+        return [File(opened.enter_context(self.opened(trace)), name=trace.name.rsplit("/", 1)[-1])
+                for trace in _traces(results, [file.name for file in results])]
 
 
 class FolderResults(ListedResults):
@@ -132,7 +132,7 @@ class FolderResults(ListedResults):
             raise EngineProblem(f"the worker cannot read it: {problem.what}", hint) from problem
 
     def names(self) -> list[str]:
-        return [each.name for each in self.listed()]
+        return [file.name for file in self.listed()]
 
     def listed(self) -> list[Listed]:
         try:
@@ -255,7 +255,7 @@ def _asking_store() -> Iterator[None]:
 
 def _traces(found: Sequence[T], names: Sequence[str]) -> list[T]:
     """Return what is a trace: snapshots of memory (.pickle) only where nothing else came."""
-    return [each for each, name in zip(found, names, strict=True) if not name.endswith(".pickle")] or list(found)
+    return [result for result, name in zip(found, names, strict=True) if not name.endswith(".pickle")] or list(found)
 
 
 def _problem(refused: Refused) -> EngineProblem:

@@ -49,8 +49,8 @@ def execute(argv: Sequence[str], cwd: Path, environ: Mapping[str, str], text: Ca
     process = subprocess.Popen([sys.executable, reaper.__file__, *patience, *argv], cwd=cwd, env=dict(environ),
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
-        told = _follow(process, text, limit_s, stop, ranks, tend)
-        return Ended(reaper.KILLED if told and stop is None else process.wait(), told)
+        reason = _follow(process, text, limit_s, stop, ranks, tend)
+        return Ended(reaper.KILLED if reason and stop is None else process.wait(), reason)
     finally:
         _end(process, ranks)
 
@@ -59,7 +59,7 @@ def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, 
             tend: Callable[[], object]) -> str:
     """Feed the log until the command closes its output or has to be killed; return what made it end."""
     output = process.stdout.fileno() if process.stdout else -1
-    told, end = "", time.monotonic() + limit_s
+    reason, end = "", time.monotonic() + limit_s
     while True:
         ready, _, _ = select.select([output, *([ranks.fileno()] if ranks else [])], [], [], FLUSH_EVERY_S / 2)
         if ranks is not None and ranks.fileno() in ready:
@@ -73,31 +73,31 @@ def _follow(process: subprocess.Popen[bytes], text: CaptureLog, limit_s: float, 
             raise Cancelled
         tend()
         over = time.monotonic() > end
-        if told and over:
+        if reason and over:
             text.add(f"ridgepoint: not finished {stop.grace_s if stop else 0:g} s later: killed")
             _end(process, ranks)
             break
-        if not told and (over or (stop is not None and text.stop_asked)):
-            told = TIME_LIMIT if over else STOPPED
+        if not reason and (over or (stop is not None and text.stop_asked)):
+            reason = TIME_LIMIT if over else STOPPED
             if stop is None:
                 break
-            text.add(f"ridgepoint: {told}: signal {stop.signal} sent, {stop.grace_s:g} s to finish the report")
+            text.add(f"ridgepoint: {reason}: signal {stop.signal} sent, {stop.grace_s:g} s to finish the report")
             _send(process, stop, ranks)
             end = time.monotonic() + stop.grace_s
     text.close()
     text.flush(force=True)
-    return told
+    return reason
 
 
 def _send(process: subprocess.Popen[bytes], stop: Stop, ranks: Ranks | None) -> None:
-    asked = int(stop.signal) + (reaper.TO_GROUP if stop.to_group else 0)
+    code = int(stop.signal) + (reaper.TO_GROUP if stop.to_group else 0)
     if ranks is not None:
-        if ranks.send(asked):
+        if ranks.send(code):
             return
-        asked = signal.SIGTERM              # no rank yet: srun waits for its allocation
+        code = signal.SIGTERM              # no rank yet: srun waits for its allocation
     if process.stdin:
         with suppress(OSError):             # it ended just now
-            process.stdin.write(bytes([asked]))
+            process.stdin.write(bytes([code]))
             process.stdin.flush()
 
 

@@ -24,10 +24,10 @@ def said_by_tool(folder: Path) -> dict[str, Any]:
     """Return what a launcher measured of itself (a small JSON object in its folder), {} without."""
     path = folder / NAME
     try:
-        said = json.loads(path.read_text()) if path.is_file() and path.stat().st_size <= MAX_BYTES else {}
+        facts = json.loads(path.read_text()) if path.is_file() and path.stat().st_size <= MAX_BYTES else {}
     except ValueError:                  # the program ended in the middle of it, or wrote a file of that name itself
         return {}
-    return dict(json_safe(said)) if isinstance(said, dict) else {}
+    return dict(json_safe(facts)) if isinstance(facts, dict) else {}
 
 
 def facts_store(capture: Capture, worker: str, facts: Mapping[str, Any]) -> None:

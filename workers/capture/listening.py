@@ -71,20 +71,20 @@ def _serve(daemon: KinetoDaemon, done: threading.Event) -> None:
     folder = Path(settings.HOME, "captures")
     captures = WorkerCaptures(daemon, folder, _no_post, Budget())
     asking = Askers(daemon, captures, host)
-    told, next_s = frozenset[int](), 0.0
+    last_pids, next_s = frozenset[int](), 0.0
     exchange: Future[Mapping[str, Any] | None] | None = None
-    asked = select.poll()
-    asked.register(daemon.socket, select.POLLIN)
+    poll = select.poll()
+    poll.register(daemon.socket, select.POLLIN)
     while not done.is_set():
-        asked.poll(POLL_S * 1e3)            # Kineto reads an answer that is 50 ms late with its next question only, in 5 s
+        poll.poll(POLL_S * 1e3)            # Kineto reads an answer that is 50 ms late with its next question only, in 5 s
         asking.tend()
         now_s, pids = time.monotonic(), asking.pids()
         if exchange is not None:
             if exchange.done():
                 again_s = _take(asking, exchange)
-                exchange, next_s = None, now_s + (again_s if told else TELL_EVERY_S)
-        elif now_s >= next_s or pids != told or (pids and asking.orders.changed()):
-            told, exchange = pids, Future()
+                exchange, next_s = None, now_s + (again_s if last_pids else TELL_EVERY_S)
+        elif now_s >= next_s or pids != last_pids or (pids and asking.orders.changed()):
+            last_pids, exchange = pids, Future()
             asking.orders.mark_told()
             threading.Thread(target=_tell, args=(exchange, host, {**asking.state(), "kind": "gpu worker"}), daemon=True,
                              name="captures-exchange").start()              # no question waits for the database

@@ -26,9 +26,9 @@ def scrub(raw: str, out: str) -> int:
     with closing(sqlite3.connect(raw)) as export:
         export.execute("PRAGMA secure_delete = ON")         # what is taken out is overwritten, not only unlinked
         tables = {name for name, in export.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        for table, found in ENVIRONMENTS.items():
+        for table, condition in ENVIRONMENTS.items():
             if table in tables:
-                count += export.execute(f"UPDATE {table} SET value = '' WHERE {found}").rowcount
+                count += export.execute(f"UPDATE {table} SET value = '' WHERE {condition}").rowcount
         export.commit()
     os.replace(raw, out)
     return count

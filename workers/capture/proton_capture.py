@@ -100,10 +100,10 @@ class Recorder:
 
     def missing(self) -> str:
         """Return what was asked for that this Triton's Proton has not, "" where it has everything."""
-        known, told = inspect.signature(self.proton.start).parameters, inspect.getdoc(self.proton.start) or ""
-        asked = {"data", "context", "backend", *(["mode"] if self.options.mode else []), *(["hook"] if self.options.hook else [])}
-        lacking = [name for name in sorted(asked) if name not in known]
-        lacking += [word for word in (self.options.mode, self.options.data) if word and f'"{word}"' not in told]
+        parameters, doc = inspect.signature(self.proton.start).parameters, inspect.getdoc(self.proton.start) or ""
+        names = {"data", "context", "backend", *(["mode"] if self.options.mode else []), *(["hook"] if self.options.hook else [])}
+        lacking = [name for name in sorted(names) if name not in parameters]
+        lacking += [word for word in (self.options.mode, self.options.data) if word and f'"{word}"' not in doc]
         return ", ".join(lacking)
 
     def begin(self) -> None:
@@ -113,11 +113,11 @@ class Recorder:
 
     def _start(self) -> None:
         options = self.options
-        given = {"context": options.context, "data": options.data, "hook": "triton" if options.hook else None,
-                 "backend": None if options.backend == "auto" else options.backend, "mode": self._mode()}
+        arguments = {"context": options.context, "data": options.data, "hook": "triton" if options.hook else None,
+                     "backend": None if options.backend == "auto" else options.backend, "mode": self._mode()}
         command_line(self.proton, False)
         try:
-            self._session = self.proton.start(self.name, **{name: value for name, value in given.items() if value is not None})
+            self._session = self.proton.start(self.name, **{name: value for name, value in arguments.items() if value is not None})
         except Exception as error:
             say(f"Proton does not start: {error}")
             raise SystemExit(EXIT_NO_PROFILE) from error

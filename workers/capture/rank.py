@@ -37,8 +37,8 @@ def main(argv: list[str]) -> int:
     launcher, folder, *command = argv
     names = next((names for names in VARIABLES[launcher] if names[0] in os.environ), None)
     if names is None:
-        wanted = ", ".join(each[0] for each in VARIABLES[launcher])
-        print(f"ridgepoint: {launcher} cannot be used: it set none of {wanted}", flush=True)
+        variables = ", ".join(variable[0] for variable in VARIABLES[launcher])
+        print(f"ridgepoint: {launcher} cannot be used: it set none of {variables}", flush=True)
         return EXIT_NO_RANK
     rank, size, local = (os.environ.get(name, "") for name in names)
     os.environ.update(RANK=rank, WORLD_SIZE=size, LOCAL_RANK=local or rank)
@@ -72,20 +72,20 @@ def main(argv: list[str]) -> int:
 @contextmanager
 def short_path(folder: str) -> Iterator[str]:
     """Give a path of the socket in a folder that is no longer than the 107 bytes that an address may have."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{held}/{SOCKET}"
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def mark_output(mark: bytes) -> threading.Thread:
     """Put a pipe in place of both outputs, whose lines a thread writes to what was standard output."""
-    read, write = os.pipe()
+    reader, write = os.pipe()
     whole = os.dup(1)
 
     def copy() -> None:
-        with open(read, "rb") as lines:
+        with open(reader, "rb") as lines:
             while line := lines.readline(LINE_BYTES):
                 left = memoryview(mark + line.rstrip(b"\n") + b"\n")
                 while left:

@@ -46,11 +46,11 @@ def find_launcher(options: Any, gpus: int, environ: Mapping[str, str]) -> Launch
 
 
 def _mpirun(name: str, path: str, count: int, torch: Mapping[str, str]) -> Launcher:
-    said = program_help([path, "--version"])
-    if re.search(r"HYDRA|Intel\(R\) MPI", said):
+    text = program_help([path, "--version"])
+    if re.search(r"HYDRA|Intel\(R\) MPI", text):
         return Launcher(("-launcher", "fork", "-hosts", "localhost"), torch, True)       # in an allocation it would ask srun
-    if not re.search(r"Open MPI|OpenRTE|PRRTE", said):
-        raise Refused({"launcher": f"{path} is neither Open MPI nor MPICH: {' '.join(said.split())[:200] or 'no version'}"})
+    if not re.search(r"Open MPI|OpenRTE|PRRTE", text):
+        raise Refused({"launcher": f"{path} is neither Open MPI nor MPICH: {' '.join(text.split())[:200] or 'no version'}"})
     # :count is the number of slots here, so that it neither refuses more ranks than cores nor starts some elsewhere. It binds each
     # of two ranks to one core otherwise, and refuses to run as root, whom a container's worker often is.
     root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
@@ -110,6 +110,6 @@ class Ranks:
             connection.sendall(self._sent)
 
     def close(self) -> None:
-        for each in (self._listener, *self._connections):
-            each.close()
+        for endpoint in (self._listener, *self._connections):
+            endpoint.close()
         self._path.unlink(missing_ok=True)

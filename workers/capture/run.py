@@ -136,24 +136,24 @@ def _capture(capture: Capture, worker: str, folder: Path) -> None:
     ended = _run_on_gpus(capture, worker, cards, count, plan, text, run_program) if count else run_program({})
     text.flush(force=True)              # of a tool that fails at once, the last lines say why
     after = _after(plan, text)
-    found = results_find(folder, plan.tool.results)
-    if not any(each.result.role == PROFILE for each in found):
-        _keep(capture, worker, found)
+    files = results_find(folder, plan.tool.results)
+    if not any(file.result.role == PROFILE for file in files):
+        _keep(capture, worker, files)
         raise _no_result(plan, after or ended, text)
-    wrote, asked = sum(each.result is plan.tool.results[0] for each in found), getattr(plan.options, "processes", 1)
-    if launcher_of(plan.options) and wrote < asked:
-        text.add(f"ridgepoint: {wrote} of {asked} ranks wrote a result: the profile lacks the others")
+    wrote, rank_count = sum(file.result is plan.tool.results[0] for file in files), getattr(plan.options, "processes", 1)
+    if launcher_of(plan.options) and wrote < rank_count:
+        text.add(f"ridgepoint: {wrote} of {rank_count} ranks wrote a result: the profile lacks the others")
     if ended.told:
         text.add(f"ridgepoint: ended by the {ended.told}; what it had recorded is kept")
     elif after or ended.status:
         ended = after or ended
         text.add(f"ridgepoint: the command ended with status {ended.status}; what it wrote is kept")
     text.flush(force=True)
-    traces = {file.path.name: result_services.holds(file.path) for file in found if file.path.name.startswith("execution_trace")}
+    traces = {file.path.name: result_services.holds(file.path) for file in files if file.path.name.startswith("execution_trace")}
     if traces:
         facts_store(capture, worker, {"holds": traces})
     try:
-        mine = results_store(capture, worker, found, notes=f"Capture {capture.pk}: {_shown(plan)}",
+        mine = results_store(capture, worker, files, notes=f"Capture {capture.pk}: {_shown(plan)}",
                              name=title)
     except TraceError as error:
         raise CaptureError(error.where, error.what, error.hint) from error
@@ -221,14 +221,14 @@ def _run_on_gpus(capture: Capture, worker: str, cards: Sequence[gpu.Gpu], count:
 def _run(capture: Capture, worker: str, plan: Plan, environ: Mapping[str, str], text: CaptureLog, dumps: Dumps) -> Ended:
     """Run the program under the tool and, where that was asked for, once without; note what both took."""
     limit_s, began_s = plan.options.time_limit_s, time.monotonic()
-    given = {**environ, GPUS: environ["CUDA_VISIBLE_DEVICES"]} if _hides_gpus(plan, environ) else dict(environ)
-    ended = execute(plan.argv, plan.cwd, {**plan.environ, **given}, text, limit_s, plan.tool.stop, _ranks(plan), dumps.tend)
+    variables = {**environ, GPUS: environ["CUDA_VISIBLE_DEVICES"]} if _hides_gpus(plan, environ) else dict(environ)
+    ended = execute(plan.argv, plan.cwd, {**plan.environ, **variables}, text, limit_s, plan.tool.stop, _ranks(plan), dumps.tend)
     whole = not (ended.told or ended.status)
     facts_store(capture, worker, {**said_by_tool(Path(plan.paths.folder)),
                                   "wall_s": round(time.monotonic() - began_s, 2), "whole": whole})
     if whole and isinstance(plan.options, ProgramOptions) and plan.options.plain_run:
         argv = capture_command.plain_command(plan.options, capture.target.argv, plan.paths)
-        plain = measure_plain(argv, plan.cwd, {**plan.program_environ, **given}, text, limit_s, _ranks(plan))
+        plain = measure_plain(argv, plan.cwd, {**plan.program_environ, **variables}, text, limit_s, _ranks(plan))
         facts_store(capture, worker, {"plain": {
             **plain, "program": capture_command.program_digest(plan.options, capture.target.argv)}})
     return ended
@@ -288,16 +288,16 @@ def make_plan(capture: Capture, options: Options, folder: Path) -> Plan:
 
 def _build_environment(capture: Capture) -> dict[str, str]:
     """Return PYTHONPATH with the build's own code first. Raises CaptureError."""
-    said = {"RIDGEPOINT_BUILD": capture.build}
-    asked = SuiteCapture.objects.filter(capture=capture).select_related("job__suite").first()
+    variables = {"RIDGEPOINT_BUILD": capture.build}
+    suite_capture = SuiteCapture.objects.filter(capture=capture).select_related("job__suite").first()
     try:
-        code = _code_folder(asked.job.suite, capture.build) if asked is not None else None
+        code = _code_folder(suite_capture.job.suite, capture.build) if suite_capture is not None else None
     except SandboxError as error:
         raise CaptureError(f"build {capture.build}", error.what, error.hint) from error
     if code is not None:
         own = capture.target.env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-        said["PYTHONPATH"] = os.pathsep.join([str(code), *([own] if own else [])])
-    return said
+        variables["PYTHONPATH"] = os.pathsep.join([str(code), *([own] if own else [])])
+    return variables
 
 
 def _code_folder(suite: Suite, build: str) -> Path | None:

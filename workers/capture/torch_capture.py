@@ -103,8 +103,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def whole(argv: list[str]) -> list[str]:
-    at = argv.index("--steps")
-    return [*argv[:at + 1], "whole", *argv[at + 2:]]
+    index = argv.index("--steps")
+    return [*argv[:index + 1], "whole", *argv[index + 2:]]
 
 
 def beside(options: argparse.Namespace, name: str) -> str:
@@ -130,30 +130,30 @@ class Recorder:
 
     def _profiler(self) -> Any:
         options, profile = self.options, self.torch.profiler.profile
-        given = {"activities": self.torch.profiler.supported_activities(), "schedule": self._schedule(),
-                 "on_trace_ready": self._write, "record_shapes": options.record_shapes, "with_stack": options.with_stack,
+        arguments = {"activities": self.torch.profiler.supported_activities(), "schedule": self._schedule(),
+                     "on_trace_ready": self._write, "record_shapes": options.record_shapes, "with_stack": options.with_stack,
                  "profile_memory": options.profile_memory, "with_flops": options.with_flops, "with_modules": options.with_modules}
         if config := self._experimental():
-            given["experimental_config"] = config
+            arguments["experimental_config"] = config
         if options.execution_trace:
             if "execution_trace_observer" in inspect.signature(profile.__init__).parameters:
                 self._observer = self.torch.profiler.ExecutionTraceObserver().register_callback(beside(options, EXECUTION_TRACE))
-                given["execution_trace_observer"] = self._observer
+                arguments["execution_trace_observer"] = self._observer
             else:
                 say(f"torch {self.torch.__version__} writes no execution trace beside a trace: left out")
-        return profile(**given)
+        return profile(**arguments)
 
     def _experimental(self) -> Any:
         """Return the experimental configuration with what this torch has of it; say what it has not."""
-        asked = [name for flag, name in (("all_threads", "profile_all_threads"), ("sync_events", "enable_cuda_sync_events"))
+        names = [name for flag, name in (("all_threads", "profile_all_threads"), ("sync_events", "enable_cuda_sync_events"))
                  if getattr(self.options, flag)]
         kind = getattr(self.torch._C._profiler, "_ExperimentalConfig", None)
-        told = (kind.__init__.__doc__ or "") if kind else ""        # of C++: its parameters stand in its docstring alone
-        for name in asked:
-            if name not in told:
+        doc = (kind.__init__.__doc__ or "") if kind else ""        # of C++: its parameters stand in its docstring alone
+        for name in names:
+            if name not in doc:
                 say(f"torch {self.torch.__version__} has no {name}: left out")
-        known = {name: True for name in asked if name in told}
-        return kind(**known) if kind and known else None
+        flags = {name: True for name in names if name in doc}
+        return kind(**flags) if kind and flags else None
 
     def _schedule(self) -> Any:
         options = self.options

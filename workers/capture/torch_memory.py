@@ -45,9 +45,9 @@ class Memory:
         if memory is None or not self._torch.cuda.is_available() or not hasattr(memory, "_record_memory_history"):
             self._say("no memory snapshot: torch sees no CUDA GPU")
             return
-        known = inspect.signature(memory._record_memory_history).parameters
+        parameters = inspect.signature(memory._record_memory_history).parameters
         memory._record_memory_history(**{name: value for name, value in (
-            ("enabled", "all"), ("context", "all"), ("stacks", "python"), ("max_entries", self._entries)) if name in known})
+            ("enabled", "all"), ("context", "all"), ("stacks", "python"), ("max_entries", self._entries)) if name in parameters})
         self._recording = True
         attach = getattr(self._torch._C, "_cuda_attach_out_of_memory_observer", None)
         if attach is not None and self._when in ("end", "oom"):

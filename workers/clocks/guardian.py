@@ -25,19 +25,19 @@ def main(uuid: str, folder: Path, lock: int) -> int:
     line = sys.stdin.buffer.readline()
     if not line:
         return 0
-    asked = json.loads(line)
+    request = json.loads(line)
     try:
-        told = held.take(lock, uuid, folder, ClockWish(**asked["wish"]), asked["by"])
+        conditions = held.take(lock, uuid, folder, ClockWish(**request["wish"]), request["by"])
     except (held.Busy, OSError) as error:
-        told = {"locked": False, "asked": ClockWish(**asked["wish"]).text, "why": str(error)}
+        conditions = {"locked": False, "asked": ClockWish(**request["wish"]).text, "why": str(error)}
     with suppress(OSError):                 # a full disk: the page does without
-        held.note_last(uuid, folder, told)
+        held.note_last(uuid, folder, conditions)
     with suppress(BrokenPipeError):         # the asker died meanwhile
-        print(json.dumps(told), flush=True)
+        print(json.dumps(conditions), flush=True)
     sys.stdin.buffer.read()
     left = held.leave(lock, uuid, folder)
     with suppress(OSError):
-        held.note_last(uuid, folder, told, left)
+        held.note_last(uuid, folder, conditions, left)
     return 1 if left else 0
 
 

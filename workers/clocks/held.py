@@ -37,10 +37,10 @@ class Busy(Exception):
 def lock_file(uuid: str, kind: str = "") -> int:
     """Return an open descriptor of a lock file of the GPU. Raises ValueError for what is no GPU's UUID."""
     path = Path(tempfile.gettempdir()) / f"ridgepoint-{_checked(uuid)}-clocks{kind}.lock"
-    held = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     with suppress(OSError):
-        os.fchmod(held, 0o666)           # whatever the umask of the first user was: other users' workers lock it too
-    return held
+        os.fchmod(descriptor, 0o666)           # whatever the umask of the first user was: other users' workers lock it too
+    return descriptor
 
 
 def take(lock: int, uuid: str, folder: Path, wish: ClockWish, by: str) -> dict[str, Any]:
@@ -50,15 +50,15 @@ def take(lock: int, uuid: str, folder: Path, wish: ClockWish, by: str) -> dict[s
     by      who asks, for people
     Raises Busy.
     """
-    asked = {"locked": False, "asked": wish.text, "by": by}
+    fields = {"locked": False, "asked": wish.text, "by": by}
     with _turn(uuid):
         if not _lock_alone(lock):
-            return {**asked, **_join(lock, uuid, folder, wish)}
-        told = {**asked, "why": put_back(uuid, folder)}           # of one that was killed
-        if not told["why"]:
-            told |= _change(uuid, folder, wish, by)
+            return {**fields, **_join(lock, uuid, folder, wish)}
+        conditions = {**fields, "why": put_back(uuid, folder)}           # of one that was killed
+        if not conditions["why"]:
+            conditions |= _change(uuid, folder, wish, by)
         fcntl.flock(lock, fcntl.LOCK_SH if read_state(uuid, folder) else fcntl.LOCK_UN)
-    return told
+    return conditions
 
 
 def leave(lock: int, uuid: str, folder: Path) -> str:
@@ -104,7 +104,7 @@ def _change(uuid: str, folder: Path, wish: ClockWish, by: str) -> dict[str, Any]
     steps += [GRAPHICS, *([MEMORY] if clocks[MEMORY] else [])]
     state = {"uuid": uuid, "boot": boot_id(), "by": by, "since": _now(), "found": found}
     write_json(_state_path(uuid, folder), {**state, "changes": steps})
-    made = list(steps)
+    changes = list(steps)
     refusals = []
     for step in steps:
         try:
@@ -119,12 +119,12 @@ def _change(uuid: str, folder: Path, wish: ClockWish, by: str) -> dict[str, Any]
                 told["memory_mhz"] = clocks[MEMORY]
         except DriverRefused as refused:
             refusals.append(str(refused))
-            made.remove(step)
+            changes.remove(step)
             if step == GRAPHICS:         # held in part would be neither locked nor not
-                made = [each for each in made if each != MEMORY]
+                changes = [change for change in changes if change != MEMORY]
                 break
-    if made:
-        write_json(_state_path(uuid, folder), {**state, "changes": made, "told": {**told, "asked": wish.text}})
+    if changes:
+        write_json(_state_path(uuid, folder), {**state, "changes": changes, "told": {**told, "asked": wish.text}})
     else:
         _state_path(uuid, folder).unlink()
     return {**told, "why": "; ".join(refusals)}
@@ -136,10 +136,10 @@ def _join(lock: int, uuid: str, folder: Path, wish: ClockWish) -> dict[str, Any]
     if state is None or "told" not in state:
         return {"why": "another installation on this host holds the clocks of this GPU"}
     fcntl.flock(lock, fcntl.LOCK_SH)
-    told = state["told"]
-    why = "" if told["asked"].partition(", required")[0] == wish.text.partition(", required")[0] else (
-        f"{state['by']} holds them already as it asked: {told['asked']}")
-    return {**told, "asked": wish.text, "by": state["by"], "why": why}
+    conditions = state["told"]
+    why = "" if conditions["asked"].partition(", required")[0] == wish.text.partition(", required")[0] else (
+        f"{state['by']} holds them already as it asked: {conditions['asked']}")
+    return {**conditions, "asked": wish.text, "by": state["by"], "why": why}
 
 
 def put_back(uuid: str, folder: Path) -> str:
@@ -171,8 +171,8 @@ def put_back(uuid: str, folder: Path) -> str:
 
 def read_state(uuid: str, folder: Path) -> dict[str, Any] | None:
     """Return what stands to be put back; None where nothing does."""
-    found = read_json(_state_path(uuid, folder))
-    return found if found and isinstance(found.get("changes"), list) and isinstance(found.get("found"), dict) else None
+    state = read_json(_state_path(uuid, folder))
+    return state if state and isinstance(state.get("changes"), list) and isinstance(state.get("found"), dict) else None
 
 
 def present(uuid: str, folder: Path) -> dict[str, Any]:
@@ -180,8 +180,8 @@ def present(uuid: str, folder: Path) -> dict[str, Any]:
     if not _UUID.match(uuid):
         return {"held": None, "last": None}
     state = read_state(uuid, folder)
-    held = {"by": state["by"], "since": state["since"], "changes": state["changes"]} if state else None
-    return {"held": held, "last": read_json(folder / f"{uuid}{LAST}")}
+    holder = {"by": state["by"], "since": state["since"], "changes": state["changes"]} if state else None
+    return {"held": holder, "last": read_json(folder / f"{uuid}{LAST}")}
 
 
 def note_last(uuid: str, folder: Path, told: dict[str, Any], left: str = "") -> None:
@@ -216,10 +216,10 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the object in a file; None where there is none, or no object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _state_path(uuid: str, folder: Path) -> Path:

@@ -51,8 +51,8 @@ def hold_clocks(uuid: str, by: str) -> Iterator[dict[str, Any]]:
     if wish is None:
         yield {"locked": False, "why": "not asked for"}
         return
-    with hold_as(wish, uuid, by) as told:
-        yield told
+    with hold_as(wish, uuid, by) as conditions:
+        yield conditions
 
 
 @contextmanager
@@ -64,11 +64,11 @@ def hold_as(wish: ClockWish, uuid: str, by: str) -> Iterator[dict[str, Any]]:
             [sys.executable, "-m", "workers.clocks.guardian", uuid, str(folder()), str(lock)], cwd=PROJECT, env=safe_environment(),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(lock,))
         try:
-            told = _ask(process, {"wish": wish.as_json(), "by": by})
-            if wish.required and told["why"]:
-                raise SandboxError(f"an owner requires that this GPU's clocks are held, and they are not: {told['why']}",
+            conditions = _ask(process, {"wish": wish.as_json(), "by": by})
+            if wish.required and conditions["why"]:
+                raise SandboxError(f"an owner requires that this GPU's clocks are held, and they are not: {conditions['why']}",
                                    REQUIRED_HINT)
-            yield told
+            yield conditions
         finally:
             _end(process)
     finally:
@@ -79,8 +79,8 @@ def hold_as(wish: ClockWish, uuid: str, by: str) -> Iterator[dict[str, Any]]:
 
 def wish_of_environment() -> ClockWish | None:
     """Return what the worker's environment asks for; None where it does not. Raises Refused."""
-    asked = os.environ.get(ASKED, "").strip()
-    return ClockWish.read(asked, persistence=False) if asked else None
+    text = os.environ.get(ASKED, "").strip()
+    return ClockWish.read(text, persistence=False) if text else None
 
 
 def put_back_left() -> None:
@@ -109,12 +109,12 @@ def _ask(process: subprocess.Popen[bytes], question: Mapping[str, Any]) -> dict[
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(question).encode() + b"\n")
         process.stdin.flush()
-    told = None
+    answer = None
     if select.select([process.stdout], [], [], ANSWER_S)[0]:
         with suppress(ValueError):
-            told = json.loads(process.stdout.readline())
-    if isinstance(told, dict) and "why" in told:
-        return told
+            answer = json.loads(process.stdout.readline())
+    if isinstance(answer, dict) and "why" in answer:
+        return answer
     return {"locked": False, "asked": ClockWish(**question["wish"]).text, "by": question["by"],
             "why": "the process that holds the clocks did not answer"}
 

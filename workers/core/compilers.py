@@ -29,9 +29,9 @@ def cores() -> int:
 
     A host with several GPUs and few cores divides them: RIDGEPOINT_COMPILERS says how many there are for each.
     """
-    told = os.environ.get("RIDGEPOINT_COMPILERS", "")
-    if told.isdigit() and int(told) > 0:
-        return int(told)
+    text = os.environ.get("RIDGEPOINT_COMPILERS", "")
+    if text.isdigit() and int(text) > 0:
+        return int(text)
     return max(1, min(MAX_PROCESSES, len(os.sched_getaffinity(0)) - SPARE_CORES))
 
 
@@ -97,10 +97,10 @@ class Compilers:
         while not self._stop.is_set():
             try:
                 waiting_s = 0 if compiled else wait_s
-                asked, config, answer = self._answers.get(timeout=waiting_s) if wait_s else self._answers.get_nowait()
+                round_number, config, answer = self._answers.get(timeout=waiting_s) if wait_s else self._answers.get_nowait()
             except queue.Empty:
                 return compiled
-            if asked == self._round:
+            if round_number == self._round:
                 compiled.append((config, answer))
                 wait_s = 0
         return None
@@ -156,8 +156,8 @@ class Compilers:
                 if self._stop.is_set():
                     return
             while (task := self._tasks.get()) is not None and not self._stop.is_set():
-                asked, config = task
-                if asked != self._round:
+                round_number, config = task
+                if round_number != self._round:
                     continue
                 try:
                     aim = self._aim
@@ -169,7 +169,7 @@ class Compilers:
                 except Exception:
                     self._tasks.put(task)
                     raise
-                self._answers.put((asked, config, answer))
+                self._answers.put((round_number, config, answer))
                 if child is not None and not child.alive:
                     child.close()
                     child, opened = spawn(), 0                 # imports torch before it is needed again

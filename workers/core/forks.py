@@ -26,11 +26,11 @@ def hold_forks() -> Iterator[None]:
 @contextmanager
 def quiet() -> Iterator[None]:
     """Run the block, which forks, once no other thread is in `hold_forks`; at the latest after WAITS_S."""
-    held = _at_work.acquire(timeout=WAITS_S)
-    if not held:
+    is_locked = _at_work.acquire(timeout=WAITS_S)
+    if not is_locked:
         log.warning("a thread has been at work for %.0f s: the task is begun beside it", WAITS_S)
     try:
         yield
     finally:
-        if held:
+        if is_locked:
             _at_work.release()

@@ -55,8 +55,8 @@ def _within(visible: str | None) -> list[Gpu]:
     cards = [Gpu(**device) for device in nvml.devices()] or _read_smi()
     if visible is None or visible == ALL:
         return cards
-    wanted = [part.strip() for part in visible.split(",") if part.strip()]
-    return [gpu for gpu in cards if str(gpu.index) in wanted or any(gpu.uuid.startswith(part) for part in wanted)]
+    parts = [part.strip() for part in visible.split(",") if part.strip()]
+    return [gpu for gpu in cards if str(gpu.index) in parts or any(gpu.uuid.startswith(part) for part in parts)]
 
 
 def _read_smi() -> list[Gpu]:
@@ -124,14 +124,14 @@ def lease_several(candidates: Sequence[Gpu], count: int, *, should_stop: Callabl
     end = None if wait_s is None else time.monotonic() + wait_s
     while True:
         with ExitStack() as stack:
-            held: list[Gpu] = []
+            own_gpus: list[Gpu] = []
             for gpu in candidates:
-                descriptor = _try_lock(_lock_path(gpu, "", folder)) if len(held) < count else None
+                descriptor = _try_lock(_lock_path(gpu, "", folder)) if len(own_gpus) < count else None
                 if descriptor is not None:
                     stack.callback(os.close, descriptor)
-                    held.append(gpu)
-            if len(held) == count:
-                yield held
+                    own_gpus.append(gpu)
+            if len(own_gpus) == count:
+                yield own_gpus
                 return
         if should_stop() or (end is not None and time.monotonic() > end) or len(candidates) < count:
             raise NoLease(f"{count} GPUs did not become free" if len(candidates) >= count else f"this host has no {count} GPUs")
@@ -166,7 +166,7 @@ class Turn:
 
 def neighbours(card: Gpu, cards: Sequence[Gpu], count: int) -> list[Gpu]:
     """Return up to `count` other GPUs of the same model, the nearest by number first."""
-    alike = [each for each in cards if each.name == card.name and each.uuid != card.uuid]
+    alike = [other for other in cards if other.name == card.name and other.uuid != card.uuid]
     return sorted(alike, key=lambda each: (abs(each.index - card.index), each.index))[:count]
 
 
@@ -176,12 +176,12 @@ def _lock_one(places: Sequence[tuple[Gpu, str]], should_stop: Callable[[], bool]
     end = None if wait_s is None else time.monotonic() + wait_s
     while True:
         for gpu, chair in places:
-            held = _try_lock(_lock_path(gpu, chair, folder))
-            if held is not None:
+            descriptor = _try_lock(_lock_path(gpu, chair, folder))
+            if descriptor is not None:
                 try:
                     yield gpu
                 finally:
-                    os.close(held)
+                    os.close(descriptor)
                 return
         if should_stop() or (end is not None and time.monotonic() > end):
             raise NoLease("no GPU became free" if places else "this host has no GPU")

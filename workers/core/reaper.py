@@ -44,11 +44,11 @@ def main(argv: list[str]) -> int:
     while process.poll() is None:
         asker, _, _ = select.select([0], [], [], 0.1)
         if asker:
-            asked = os.read(0, 1)
-            if not asked:
+            order = os.read(0, 1)
+            if not order:
                 let_end(process, patience_s)
                 break
-            send(process, asked[0])
+            send(process, order[0])
     status = process.poll()
     end_all()
     if status is None:

@@ -229,8 +229,8 @@ def bind(source: Path, target: Path) -> None:
 
 def set_attributes(path: Path, attributes: int, flags: int = 0) -> None:
     """Add attributes to a mount; those that it has stay."""
-    given = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
-    if _libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, bytes(path), flags, ctypes.byref(given), ctypes.sizeof(given)):
+    buffer = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    if _libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, bytes(path), flags, ctypes.byref(buffer), ctypes.sizeof(buffer)):
         raise NoWalls(f"mount_setattr (Linux 5.12) of {path}: {os.strerror(ctypes.get_errno())}")
 
 
@@ -263,8 +263,8 @@ def refuse_calls(shared_memory: bool) -> None:
         steps += [(EQUAL, 0, 1, number), (RETURN, 0, 0, REFUSE)]
     steps.append((RETURN, 0, 0, ALLOW))
     code = b"".join(struct.pack("=HBBI", *step) for step in steps)
-    held = ctypes.create_string_buffer(code, len(code))
-    program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(held)))
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(buffer)))
     if _libc.prctl(PR_SET_SECCOMP, FILTER, ctypes.byref(program), 0, 0):
         raise NoWalls(f"seccomp: {os.strerror(ctypes.get_errno())}")
 

@@ -82,10 +82,10 @@ def run(command: Sequence[str], given: bytes = b"", *, read: Sequence[Path] = ()
             status = started.end()
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    said = bytes(watch.tail).decode(errors="replace").strip()
+    text = bytes(watch.tail).decode(errors="replace").strip()
     if status == NO_WALLS and not watch.why:
-        return Ending(f"this host lets no sandbox be made: {said}"[:300], NO_WALLS, said)
-    return Ending(watch.why, status, said)
+        return Ending(f"this host lets no sandbox be made: {text}"[:300], NO_WALLS, text)
+    return Ending(watch.why, status, text)
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ def _start(spec: Mapping[str, Any]) -> _Started:
 
 def _fork(spec: Mapping[str, Any]) -> _Started | None:
     """Return a fork of the warm parent that runs the command's module; None where none is kept."""
-    (asked, ask), (hear, told), (read_wrong, wrong) = os.pipe(), os.pipe(), os.pipe()
+    (child_in, ask), (hear, child_out), (read_wrong, wrong) = os.pipe(), os.pipe(), os.pipe()
     try:
-        process = warm.fork(spec["command"][-1], spec["env"], asked, told, wrong, walls=spec, streams=True)
+        process = warm.fork(spec["command"][-1], spec["env"], child_in, child_out, wrong, walls=spec, streams=True)
     finally:
-        for theirs in (asked, told, wrong):
+        for theirs in (child_in, child_out, wrong):
             os.close(theirs)
     if process is None:
         for ours in (ask, hear, read_wrong):
@@ -149,8 +149,8 @@ def spec_of(command: Sequence[str], root: Path, *, read: Sequence[Path] = (), wr
 def _python_folders() -> set[Path]:
     """Return where this Python and its packages lie: a path file of an environment can name packages of another one."""
     own = {Path(sys.prefix), Path(sys.base_prefix)}
-    packages = (Path(each) for each in sys.path if Path(each).name in ("site-packages", "dist-packages"))
-    return own | {each for each in packages if each.is_dir() and not own.intersection(each.parents)}
+    packages = (Path(entry) for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages"))
+    return own | {package for package in packages if package.is_dir() and not own.intersection(package.parents)}
 
 
 @lru_cache(maxsize=1)
@@ -244,18 +244,18 @@ def uses_more(root: int, most_bytes: int) -> bool:
 def _memory_of(pid: int, file: str, lines: tuple[bytes, ...]) -> int:
     """Return the sum of lines of a process's file, in bytes; 0 where it cannot be read."""
     try:
-        with open(f"/proc/{pid}/{file}", "rb") as told:
-            return sum(int(line.split()[1]) << 10 for line in told if line.startswith(lines))
+        with open(f"/proc/{pid}/{file}", "rb") as stream:
+            return sum(int(line.split()[1]) << 10 for line in stream if line.startswith(lines))
     except (OSError, ValueError, IndexError):
         return 0
 
 
 def _processes_below(root: int) -> list[int]:
     """Return a process and all below it, as each thread lists its children; by everyone's parent where the kernel has no lists."""
-    found, left = [], [root]
+    pids, left = [], [root]
     while left:
         pid = left.pop()
-        found.append(pid)
+        pids.append(pid)
         try:
             for thread in os.listdir(f"/proc/{pid}/task"):
                 with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
@@ -265,7 +265,7 @@ def _processes_below(root: int) -> list[int]:
                 return _processes_by_parent(root)
         except OSError:
             continue
-    return found
+    return pids
 
 
 def _processes_by_parent(root: int) -> list[int]:
@@ -274,10 +274,10 @@ def _processes_by_parent(root: int) -> list[int]:
         if entry.isdecimal():
             with suppress(OSError, ValueError, IndexError), open(f"/proc/{entry}/stat", "rb") as file:
                 below.setdefault(int(file.read().rpartition(b")")[2].split()[1]), []).append(int(entry))
-    found = [root]
-    for pid in found:                       # grows meanwhile
-        found += below.get(pid, [])
-    return found
+    pids = [root]
+    for pid in pids:                       # grows meanwhile
+        pids += below.get(pid, [])
+    return pids
 
 
 def folder_bytes(folder: Path) -> int:

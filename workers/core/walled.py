@@ -138,11 +138,11 @@ def find(environ: Mapping[str, str] = os.environ) -> CCompiler:
     own `bin`, or right below the root, is not: more than a compiler would be shown.
     """
     named = environ.get("CC", "").split()               # "ccache gcc" and flags are not Triton's way: it starts one file
-    found = next((path for name in (named[:1] or NAMES) if (path := shutil.which(name, path=environ.get("PATH")))), None)
-    if found is None:
+    location = next((path for name in (named[:1] or NAMES) if (path := shutil.which(name, path=environ.get("PATH")))), None)
+    if location is None:
         return CCompiler({}, ())
-    program = Path(found).absolute()
-    folders = tuple(dict.fromkeys(_folder(each) for each in (program, program.resolve()) if not _is_system(each)))
+    program = Path(location).absolute()
+    folders = tuple(dict.fromkeys(_folder(place) for place in (program, program.resolve()) if not _is_system(place)))
     if any(folder in (Path("/"), Path.home()) or folder in Path.home().parents for folder in folders):
         return CCompiler({}, ())
     return CCompiler({"CC": str(program)}, folders)

@@ -101,10 +101,10 @@ class ForkedProcess:
             with self._hearing:
                 if self.returncode is None:
                     try:
-                        told = json.loads(self._control.recv(4096) or b"{}")
+                        answer = json.loads(self._control.recv(4096) or b"{}")
                     except (OSError, ValueError):
-                        told = {}
-                    self.returncode = int(told.get("exit", -signal.SIGKILL))    # silence: the parent died, and its forks with it
+                        answer = {}
+                    self.returncode = int(answer.get("exit", -signal.SIGKILL))    # silence: the parent died, and its forks with it
         return self.returncode
 
 
@@ -146,30 +146,30 @@ class WarmParent:
             raise NotWarm(f"its variables differ: {', '.join(differing)}")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            asked: dict[str, Any] = {"module": module, "environ": {**self._environ, **environ}, "streams": streams}
+            request: dict[str, Any] = {"module": module, "environ": {**self._environ, **environ}, "streams": streams}
             if walls is not None:
-                asked["walls"] = {**walls, "read": [*walls["read"], str(self._folder)]}
-            body = json.dumps(asked).encode()
+                request["walls"] = {**walls, "read": [*walls["read"], str(self._folder)]}
+            body = json.dumps(request).encode()
             socket.send_fds(self._requests, [body], [to_child, from_child, output, theirs.fileno()], socket.MSG_NOSIGNAL)
             theirs.close()
-            told = self._first_word(ours)
+            answer = self._first_word(ours)
         except (OSError, ValueError) as error:
             ours.close()
             raise NotWarm(f"the warm parent does not answer ({type(error).__name__}: {error})") from error
         finally:
             theirs.close()
-        if "pid" not in told:
+        if "pid" not in answer:
             ours.close()
-            raise NotWarm(str(told.get("refused") or "the warm parent died"))
-        return ForkedProcess(int(told["pid"]), ours)
+            raise NotWarm(str(answer.get("refused") or "the warm parent died"))
+        return ForkedProcess(int(answer["pid"]), ours)
 
     @staticmethod
     def _first_word(control: socket.socket) -> dict[str, Any]:
         """Return {"pid"} or {"refused"}; {} where the parent is gone. It may still be importing."""
         if not select.select([control], [], [], START_S)[0]:
             raise TimeoutError(f"nothing within {START_S:.0f} s")
-        told = json.loads(control.recv(4096) or b"{}")
-        return told if isinstance(told, dict) else {}
+        answer = json.loads(control.recv(4096) or b"{}")
+        return answer if isinstance(answer, dict) else {}
 
     def _differing(self, environ: Mapping[str, str]) -> list[str]:
         return sorted(name for name, value in environ.items() if name not in READ_LATE and self._environ.get(name) != value)
@@ -181,10 +181,10 @@ class WarmParent:
                 self._heard += piece
         *lines, self._heard = self._heard.split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            if told.get("ready"):
-                self.ready = told
-            self.retire = str(told.get("retire") or self.retire)
+            report = json.loads(line)
+            if report.get("ready"):
+                self.ready = report
+            self.retire = str(report.get("retire") or self.retire)
         return self.process.poll() is None
 
     def tail(self) -> str:
@@ -233,16 +233,16 @@ class Keeper:
                 self.why = f"it does not start: {error}"
                 log.warning("no warm parent, children start anew: %s", error)
         if self.parent is not None and self.parent.ready and not self._said_ready:
-            self._said_ready, told = True, self.parent.ready
-            log.info("the warm parent is ready after %s s%s", told.get("seconds"),
-                     "".join(f"; without {what}" for what in told.get("without", [])))
+            self._said_ready, report = True, self.parent.ready
+            log.info("the warm parent is ready after %s s%s", report.get("seconds"),
+                     "".join(f"; without {what}" for what in report.get("without", [])))
 
     def state(self) -> dict[str, Any]:
         """Return what the worker announces: {"ready", "seconds"} or {"why"}."""
         if self.parent is None:
             return {"ready": False, "why": self.why or "it was not started"}
-        told = self.parent.ready
-        return {"ready": bool(told), **({"seconds": told.get("seconds")} if told else {}),
+        report = self.parent.ready
+        return {"ready": bool(report), **({"seconds": report.get("seconds")} if report else {}),
                 **({"retires": self.parent.retire} if self.parent.retire else {}), **({"last": self.why} if self.why else {})}
 
     def close(self) -> None:

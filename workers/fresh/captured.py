@@ -99,10 +99,10 @@ def build_kernels(job: SuiteJob, build: str) -> list[CountedKernel]:
     alone = job.reason == COUNTERS
     runs = KernelRun.objects.filter(kernel__in=job_kernels(job), build__name=build, rejected="", recorded="").order_by("pk")
     ran = {run.kernel_id: run for run in (runs if alone else runs.filter(job=job)).only("kernel_id", "config", "source_hash")}
-    asked = next((each.get("configs") or {} for each in job.builds if each["build"] == build), {}) if alone else {}
+    configs = next((row.get("configs") or {} for row in job.builds if row["build"] == build), {}) if alone else {}
     mine = {kernel.op for kernel in job_kernels(job) if own_selectors.kernel_named(kernel.op)}     # run behind walls alone
     return [CountedKernel(kernel.key, kernel.op, kernel.shape, kernel.dtype,
-                            asked.get(kernel.key) or ran[kernel.pk].config or None, ran[kernel.pk].source_hash)
+                            configs.get(kernel.key) or ran[kernel.pk].config or None, ran[kernel.pk].source_hash)
             for kernel in job_kernels(job) if kernel.pk in ran and kernel.op not in mine]
 
 
@@ -122,12 +122,12 @@ def capture_environ(capture: Capture, card: gpu.Gpu, folder: Path) -> dict[str, 
 
     {} for every other capture.
     """
-    asked = suite_capture_of(capture)
-    if asked is None:
+    suite_capture = suite_capture_of(capture)
+    if suite_capture is None:
         return {}
     rounds = STEPS.steps_needed() if capture.tool == STEPS.TOOL else LAUNCHES
-    return {**team.child_environment(), "TRITON_CACHE_DIR": str(compiled_folder(asked.job.suite_id, card)),
-            **write_spec(folder, build_kernels(asked.job, asked.build), timed_as(asked.job), rounds)}
+    return {**team.child_environment(), "TRITON_CACHE_DIR": str(compiled_folder(suite_capture.job.suite_id, card)),
+            **write_spec(folder, build_kernels(suite_capture.job, suite_capture.build), timed_as(suite_capture.job), rounds)}
 
 
 def capture_gpus(capture: Capture, here: Sequence[gpu.Gpu]) -> list[gpu.Gpu]:
@@ -147,8 +147,8 @@ def suite_clocks(capture: Capture, worker: str, cards: Sequence[gpu.Gpu]) -> Ite
         yield None
         return
     with ExitStack() as stack:
-        held = [stack.enter_context(hold.hold_clocks(card.uuid, f"capture {capture.pk} on {worker}")) for card in cards]
-        yield next((lock for lock in held if not lock["locked"]), held[0])
+        locks = [stack.enter_context(hold.hold_clocks(card.uuid, f"capture {capture.pk} on {worker}")) for card in cards]
+        yield next((lock for lock in locks if not lock["locked"]), locks[0])
 
 
 def capture_title(capture: Capture) -> str:

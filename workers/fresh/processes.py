@@ -41,12 +41,12 @@ class Side:
     compiled: Path | None = None                # TRITON_CACHE_DIR: only the first process compiles
 
     def environ(self) -> dict[str, str]:
-        found = {}
+        variables = {}
         if self.code is not None:
-            found["PYTHONPATH"] = os.pathsep.join([str(self.code), *filter(None, [os.environ.get("PYTHONPATH")])])
+            variables["PYTHONPATH"] = os.pathsep.join([str(self.code), *filter(None, [os.environ.get("PYTHONPATH")])])
         if self.compiled is not None:
-            found["TRITON_CACHE_DIR"] = str(self.compiled)
-        return found
+            variables["TRITON_CACHE_DIR"] = str(self.compiled)
+        return variables
 
 
 class FreshRuns:
@@ -72,13 +72,13 @@ class FreshRuns:
         """
         refused = {}
         try:
-            for one in wanted:
-                opened = self._opened(side, one)
+            for request in wanted:
+                opened = self._opened(side, request)
                 if "rejected" in opened:
                     continue
                 answer = self._ask({"do": "compile", "config": opened["config"]}, self.limits.compile_s)
                 if "rejected" in answer and not answer.get("died"):
-                    refused[one.key] = answer["rejected"]
+                    refused[request.key] = answer["rejected"]
         finally:
             self._end()
         return refused
@@ -91,16 +91,16 @@ class FreshRuns:
         """
         process, deaths = 0, 0
         try:
-            for one in wanted:
+            for request in wanted:
                 if deaths >= self.limits.deaths:
                     why = f"not tried: {deaths} processes of this run died before it"
-                    yield KernelSamples(one.key, rejected=why, process=process)
+                    yield KernelSamples(request.key, rejected=why, process=process)
                     continue
                 if self._child is None and then is not None:
                     self._child = self._taken_over(side)
                     self._spare = (then, self._spawn(then))
-                taken = self._one(side, one, seed, process)
-                yield taken
+                samples = self._one(side, request, seed, process)
+                yield samples
                 if self._child is None:
                     process, deaths = process + 1, deaths + 1
         finally:
@@ -116,11 +116,11 @@ class FreshRuns:
         compiled = self._ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
         if "rejected" in compiled:
             return KernelSamples(one.key, rejected=compiled["rejected"], facts=compiled.get("facts", {}), **about)
-        told = self._ask({"do": "run", "config": dict(config), "seed": seed}, self.limits.run_s)
-        if "rejected" in told:
-            return KernelSamples(one.key, rejected=told["rejected"], facts={**compiled, **told.get("facts", {})}, **about)
-        us = [round(1000 * float(ms), 3) for ms in told["samples_ms"]]
-        return KernelSamples(one.key, us, facts={**compiled, **told["facts"], "ended": told["ended"]}, **about)
+        answer = self._ask({"do": "run", "config": dict(config), "seed": seed}, self.limits.run_s)
+        if "rejected" in answer:
+            return KernelSamples(one.key, rejected=answer["rejected"], facts={**compiled, **answer.get("facts", {})}, **about)
+        us = [round(1000 * float(ms), 3) for ms in answer["samples_ms"]]
+        return KernelSamples(one.key, us, facts={**compiled, **answer["facts"], "ended": answer["ended"]}, **about)
 
     def _opened(self, side: Side, one: KernelRequest, seed: int = 0) -> dict[str, Any]:
         """{"session", "config"} of a kernel, or {"rejected"}."""
@@ -151,10 +151,10 @@ class FreshRuns:
         if "ok" in answer:
             return dict(answer["ok"])
         if "failed" in answer:
-            told = answer["failed"]
-            return {"rejected": f"{told['what']}; {told['hint']}".strip("; ")[:MESSAGE_CHARS]}
-        told = answer["rejected"]
-        return {"rejected": f"{told['reason']}: {told['message']}"[:MESSAGE_CHARS], "facts": told["facts"]}
+            failure = answer["failed"]
+            return {"rejected": f"{failure['what']}; {failure['hint']}".strip("; ")[:MESSAGE_CHARS]}
+        failure = answer["rejected"]
+        return {"rejected": f"{failure['reason']}: {failure['message']}"[:MESSAGE_CHARS], "facts": failure["facts"]}
 
     def _taken_over(self, side: Side) -> Child:
         """The spare, when it is this side's and lives, else a new process."""

@@ -90,12 +90,12 @@ class RecordedRunner:
     def run(self, turn: Turn, then: Turn | None) -> Iterator[tuple[SuiteKernel, KernelSamples]]:
         number = self._mine.get((turn.build, turn.number)) or self._draw.next(turn.build)
         for kernel in turn.kernels:
-            taken = self._one(turn, kernel, number)
+            samples = self._one(turn, kernel, number)
             if self.pace:
-                self._stop.wait(self.pace * sum(taken.us) / 1e6)
+                self._stop.wait(self.pace * sum(samples.us) / 1e6)
             if self._stop.is_set():
                 raise Stopped
-            yield kernel, taken
+            yield kernel, samples
 
     def _one(self, turn: Turn, kernel: SuiteKernel, number: int | None) -> KernelSamples:
         session = {"gpu": self.runs.gpu, **self.runs.environment}
@@ -115,9 +115,9 @@ class RecordedRunner:
         if number not in there:
             return KernelSamples(kernel.key, config=config, session=session, facts=facts,
                                  rejected=f"recorded process {number} did not measure it")
-        one = there[number]
-        clock = {"clocks": {"sm_clock_mhz": {"median": one.sm_clock_mhz}}} if one.sm_clock_mhz else {}
-        return KernelSamples(kernel.key, one.us, config=config, session=session, facts={**one.facts, **clock, **facts})
+        recording = there[number]
+        clock = {"clocks": {"sm_clock_mhz": {"median": recording.sm_clock_mhz}}} if recording.sm_clock_mhz else {}
+        return KernelSamples(kernel.key, recording.us, config=config, session=session, facts={**recording.facts, **clock, **facts})
 
     def stop(self) -> None:
         self._stop.set()
@@ -131,8 +131,8 @@ def _served_processes(job: SuiteJob, stem: str) -> tuple[dict[str, list[int]], d
     rows = KernelRun.objects.filter(kernel__suite=job.suite, facts__recorded_in=stem, facts__recorded_run__isnull=False)
     served: dict[str, list[int]] = {}
     mine = {}
-    told = rows.order_by().values_list("job_id", "build__name", "number", "facts__recorded_run").distinct()
-    for of_job, build, number, run in told:
+    runs = rows.order_by().values_list("job_id", "build__name", "number", "facts__recorded_run").distinct()
+    for of_job, build, number, run in runs:
         served.setdefault(build, []).append(int(run))
         if of_job == job.pk:
             mine[build, number] = int(run)
@@ -153,7 +153,7 @@ class GpuRunner:
         self._refused: dict[str, dict[str, str]] = {}            # build → kernel → why it cannot be compiled
         self._sides: dict[str, Side] = {}
         self._code = BuildCode(job.suite)
-        self.commits: dict[str, str] = {each["build"]: each["commit"] for each in job.builds if each.get("commit")}
+        self.commits: dict[str, str] = {build["build"]: build["commit"] for build in job.builds if build.get("commit")}
         self._walled: dict[str, tuple[FreshRuns, Path]] = {}     # of each own kernel: its file may import what another's does not
         self._entered = ExitStack()
         self._card = card
@@ -162,27 +162,27 @@ class GpuRunner:
 
     def run(self, turn: Turn, then: Turn | None) -> Iterator[tuple[SuiteKernel, KernelSamples]]:
         side = self._side(turn.build)
-        wanted = {kernel.key: self._wanted(turn, kernel) for kernel in turn.kernels}
+        requests = {kernel.key: self._wanted(turn, kernel) for kernel in turn.kernels}
         if turn.build not in self._refused:
             self._refused[turn.build] = {}
             for fresh, where, kernels in self._grouped(side, turn.kernels):
-                self._refused[turn.build] |= fresh.prepare(where, [wanted[kernel.key] for kernel in kernels])
+                self._refused[turn.build] |= fresh.prepare(where, [requests[kernel.key] for kernel in kernels])
         refused = self._refused[turn.build]
         fine = [kernel for kernel in turn.kernels if kernel.key not in refused]
         for kernel in turn.kernels:
             if kernel.key in refused:
-                yield kernel, KernelSamples(kernel.key, rejected=refused[kernel.key], config=wanted[kernel.key].config,
+                yield kernel, KernelSamples(kernel.key, rejected=refused[kernel.key], config=requests[kernel.key].config,
                                             facts=self._chosen.facts(turn, kernel))
         next_side = self._side(then.build) if then is not None else None
         for fresh, where, kernels in self._grouped(side, fine):
-            taken = fresh.run(where, [wanted[kernel.key] for kernel in kernels], seed=turn.number,
-                              then=next_side if fresh is self.fresh else None)
-            for kernel, one in zip(kernels, taken, strict=True):
-                yield kernel, replace(one, facts={**one.facts, **self._chosen.facts(turn, kernel)})
+            all_samples = fresh.run(where, [requests[kernel.key] for kernel in kernels], seed=turn.number,
+                                    then=next_side if fresh is self.fresh else None)
+            for kernel, samples in zip(kernels, all_samples, strict=True):
+                yield kernel, replace(samples, facts={**samples.facts, **self._chosen.facts(turn, kernel)})
 
     def _grouped(self, side: Side, kernels: Sequence[SuiteKernel]) -> Iterator[tuple[FreshRuns, Side, list[SuiteKernel]]]:
         """Yield the kernels that share a process: all of the operators, and each own kernel by itself, behind walls."""
-        mine = {kernel.op: found for kernel in kernels if (found := self._behind_walls(kernel.op)) is not None}
+        mine = {kernel.op: pair for kernel in kernels if (pair := self._behind_walls(kernel.op)) is not None}
         if others := [kernel for kernel in kernels if kernel.op not in mine]:
             yield self.fresh, side, others
         for op, (fresh, folder) in mine.items():
@@ -219,20 +219,20 @@ class GpuRunner:
         return KernelRequest(kernel.key, kernel.op, kernel.shape, kernel.dtype, config, choose)
 
     def stop(self) -> None:
-        for fresh in (self.fresh, *(each for each, _ in self._walled.values())):
+        for fresh in (self.fresh, *(runs for runs, _ in self._walled.values())):
             fresh.stop()
 
     def close(self) -> None:
-        for fresh in (self.fresh, *(each for each, _ in self._walled.values())):
+        for fresh in (self.fresh, *(runs for runs, _ in self._walled.values())):
             fresh.close()
         self._entered.close()
         self._code.release()
         if sum(file.stat().st_size for file in self._folder.rglob("*") if file.is_file()) > MOST_COMPILED_BYTES:
             shutil.rmtree(self._folder, ignore_errors=True)
-        kept = {path: int(found[1]) for path in _compiled_root().iterdir()
-                if (found := re.fullmatch(r"suite-(\d{1,18})-.*", path.name))}
-        there = set(Suite.everything.filter(pk__in=set(kept.values())).values_list("pk", flat=True))
-        for path in (path for path, suite in kept.items() if suite not in there):
+        suites_by_path = {path: int(match[1]) for path in _compiled_root().iterdir()
+                          if (match := re.fullmatch(r"suite-(\d{1,18})-.*", path.name))}
+        there = set(Suite.everything.filter(pk__in=set(suites_by_path.values())).values_list("pk", flat=True))
+        for path in (path for path, suite in suites_by_path.items() if suite not in there):
             shutil.rmtree(path, ignore_errors=True)             # of a suite that was deleted
 
 

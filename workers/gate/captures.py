@@ -50,9 +50,9 @@ def measure_target(job: SuiteJob, worker: str, stop: Stop) -> None:
     if job.suite.target is None or not job.suite.target.enabled:
         raise SandboxError("the suite's capture target is gone or switched off",
                            "an owner switches it on, or the suite names another")
-    for number, each in interleaved_builds(job):
+    for number, build in interleaved_builds(job):
         stop.check()
-        row = suite_counters.ensure_capture(job, each["build"], number, OPTIONS)
+        row = suite_counters.ensure_capture(job, build["build"], number, OPTIONS)
         _run_capture(row.capture, worker, stop)
         _store_runs(job, worker)
     measure_counters(job, worker, stop, lambda: _store_runs(job, worker))
@@ -125,15 +125,15 @@ def _store_runs(job: SuiteJob, worker: str) -> bool:
 
 def _store_capture(job: SuiteJob, worker: str, row: SuiteCapture, profile: Profile) -> None:
     """A run of each kernel of the capture; those of the suite that it did not launch are rejected, and say so."""
-    found = {_key(one): one for one in launches_by_kernel(profile)}
-    kernels = _kernels(job, found)
+    launches_by_key = {_key(launches): launches for launches in launches_by_kernel(profile)}
+    kernels = _kernels(job, launches_by_key)
     if not kernels:
         return
     about, lock = _environment(row.capture, profile), row.capture.facts.get("clock_lock") or {}
     if lock and job.environment.get("clock_lock") != lock:
         job_services.job_set_session(job, worker, environment={**job.environment, "clock_lock": lock}, recorded=job.recorded)
     for kernel in kernels:
-        one = found.get(kernel.key)
+        one = launches_by_key.get(kernel.key)
         details = {"launches": one.launches, "capture": row.capture_id, "registers": one.registers, "smem_bytes": one.smem_bytes,
                    "config_from": "target"} if one else {"capture": row.capture_id}
         run_services.run_record(
@@ -145,14 +145,14 @@ def _store_capture(job: SuiteJob, worker: str, row: SuiteCapture, profile: Profi
 
 def _kernels(job: SuiteJob, found: dict[str, KernelLaunches]) -> list[SuiteKernel]:
     """The job's kernels: those the suite has, and new ones of this capture, longest first."""
-    known = {kernel.key: kernel for kernel in job.suite.kernels.all()}
+    kernels_by_key = {kernel.key: kernel for kernel in job.suite.kernels.all()}
     if job.kernels is None:
         for key, one in list(found.items())[:KERNELS]:
-            if key not in known and len(known) < MOST_KERNELS:
-                known[key], _ = SuiteKernel.objects.get_or_create(suite=job.suite, key=key, defaults={
+            if key not in kernels_by_key and len(kernels_by_key) < MOST_KERNELS:
+                kernels_by_key[key], _ = SuiteKernel.objects.get_or_create(suite=job.suite, key=key, defaults={
                     "op": one.name, "shape": {name: value for name, value in (("grid", one.grid), ("block", one.block)) if value},
-                    "family": (one.family or one.name)[:200], "declared": False, "place": len(known)})
-    return [kernel for kernel in known.values() if kernel.enabled and (job.kernels is None or kernel.key in job.kernels)]
+                    "family": (one.family or one.name)[:200], "declared": False, "place": len(kernels_by_key)})
+    return [kernel for kernel in kernels_by_key.values() if kernel.enabled and (job.kernels is None or kernel.key in job.kernels)]
 
 
 def _key(one: KernelLaunches) -> str:
@@ -168,11 +168,11 @@ def _reject(job: SuiteJob, worker: str, row: SuiteCapture, why: str) -> None:
 
 def _environment(asked: Capture, profile: Profile) -> dict[str, Any]:
     """As the trace states it; the driver and Triton are those of this worker, which ran the target."""
-    said = profile.metadata.get(CUDA)
-    cuda = f"{said // 1000}.{said % 1000 // 10}" if isinstance(said, int) and said > 0 else ""
+    version = profile.metadata.get(CUDA)
+    cuda = f"{version // 1000}.{version % 1000 // 10}" if isinstance(version, int) and version > 0 else ""
     own = asked.target.argv[:1] == ["{python}"]
     triton = package_version("triton").get("version", "") if own else ""
-    card = next((one for one in gpu.gpus() if one.name == profile.gpu), None)
+    card = next((device for device in gpu.gpus() if device.name == profile.gpu), None)
     locked = locked_text(asked.facts.get("clock_lock"))
     return {"gpu": profile.gpu, "gpu_uuid": card.uuid if card else "", "driver": card.driver if card else "",
             "toolkit": rules.toolkit_text({"cuda": cuda, "triton": triton}), "recorded": profile.recorded,

@@ -57,7 +57,7 @@ def counter_names(job: SuiteJob) -> list[str]:
     """
     major = str(job.environment.get("compute_capability") or "").partition(".")[0]
     older = major.isdecimal() and int(major) < HOPPER
-    return sorted({TIME, *(one for names, _ in gated_metrics(job).values() for one in names if not (older and one == _GMMA))})
+    return sorted({TIME, *(name for names, _ in gated_metrics(job).values() for name in names if not (older and name == _GMMA))})
 
 
 # ---- which captures ----
@@ -92,8 +92,8 @@ def are_needed(job: SuiteJob) -> bool:
 def _by_name(job: SuiteJob) -> str:
     """An expression for the kernels of a target that were asked for; "" (every kernel) where that would be too long."""
     names = {re.escape(kernel.op.partition(" #")[0]) for kernel in job_kernels(job)}
-    found = "|".join(sorted(names))
-    return found if len(found) <= 300 else ""
+    pattern = "|".join(sorted(names))
+    return pattern if len(pattern) <= 300 else ""
 
 
 def run_captures(job: SuiteJob, worker: str, stop: Stop, ran: Ran) -> None:
@@ -103,9 +103,9 @@ def run_captures(job: SuiteJob, worker: str, stop: Stop, ran: Ran) -> None:
     except Refused:
         return
     for number, options in asked_for:
-        for each in job.builds:
+        for build in job.builds:
             stop.check()
-            ran(ensure_capture(job, each["build"], number, options).capture, worker, stop)
+            ran(ensure_capture(job, build["build"], number, options).capture, worker, stop)
             job_publish(job)
 
 
@@ -118,9 +118,9 @@ def ensure_capture(job: SuiteJob, build: str, number: int, options: Options) -> 
     assert target is not None           # a suite of a target has one
     try:
         with transaction.atomic():      # a capture that no suite asked for would be run by itself, and launch nothing
-            made = Capture.objects.create(target=target, owner=job.owner, build=build[:80], options=options.as_json(),
-                                          tool=options.TOOL, tags=["suite", job.suite.name])
-            return SuiteCapture.objects.create(job=job, build=build, number=number, capture=made)
+            capture = Capture.objects.create(target=target, owner=job.owner, build=build[:80], options=options.as_json(),
+                                             tool=options.TOOL, tags=["suite", job.suite.name])
+            return SuiteCapture.objects.create(job=job, build=build, number=number, capture=capture)
     except IntegrityError:
         return rows.get()
 
@@ -147,13 +147,13 @@ def store_counters(job: SuiteJob) -> None:
     if not metrics:
         return
     captures = {row.build: row.capture for row in rows}
-    for each in job.builds:
-        asked = captures.get(each["build"])
-        found = dict(_metrics_by_kernel(job, asked, metrics)) if asked is not None and _is_ready(asked) else {}
-        why = _why(asked) if asked is not None else _why_not(job)
-        for run in KernelRun.objects.filter(job=job, build__name=each["build"], rejected="").select_related("kernel"):
-            said = found.get(run.kernel.key) or {}
-            run.facts = {**run.facts, **said} if said else {**run.facts, WHY: why or _unseen(asked, run.kernel.key)}
+    for build in job.builds:
+        capture = captures.get(build["build"])
+        metrics_by_key = dict(_metrics_by_kernel(job, capture, metrics)) if capture is not None and _is_ready(capture) else {}
+        why = _why(capture) if capture is not None else _why_not(job)
+        for run in KernelRun.objects.filter(job=job, build__name=build["build"], rejected="").select_related("kernel"):
+            numbers = metrics_by_key.get(run.kernel.key) or {}
+            run.facts = {**run.facts, **numbers} if numbers else {**run.facts, WHY: why or _unseen(capture, run.kernel.key)}
             run.save(update_fields=["facts"])
 
 
@@ -167,10 +167,10 @@ def _metrics_by_kernel(job: SuiteJob, asked: Capture, metrics: Mapping[str, tupl
         by_shape = counters_by_kernel(profile, names)
         for kernel in job_kernels(job):
             counters = by_shape.get((kernel.op, kernel.shape.get("grid", ""), kernel.shape.get("block", "")), {})
-            yield kernel.key, {name: make([counters[one] for one in of if one in counters])
-                               for name, (of, make) in metrics.items() if any(one in counters for one in of)}
+            yield kernel.key, {name: make([counters[counter] for counter in of if counter in counters])
+                               for name, (of, make) in metrics.items() if any(counter in counters for counter in of)}
         return
-    mine = launches_of(profile, [one.key for one in captured.build_kernels(job, asked.build)])
+    mine = launches_of(profile, [kernel.key for kernel in captured.build_kernels(job, asked.build)])
     raw = counters_in(profile, names, [index for indexes in mine.values() for index in indexes])
     for key, indexes in mine.items():
         launches = [raw[index] for index in indexes if index in raw]
@@ -181,13 +181,13 @@ def _metrics_by_kernel(job: SuiteJob, asked: Capture, metrics: Mapping[str, tupl
 
 def _per_launch(launches: Sequence[Mapping[str, float]], of: Sequence[str], make: Make) -> float | None:
     """One number for a launch of the operator, which may be several GPU kernels: sums add up, the rest is weighted by time."""
-    known = [(make([each[one] for one in of if one in each]), each.get(TIME, 1.0)) for each in launches
-             if any(one in each for one in of)]
-    if not known:
+    pairs = [(make([launch[counter] for counter in of if counter in launch]), launch.get(TIME, 1.0)) for launch in launches
+             if any(counter in launch for counter in of)]
+    if not pairs:
         return None
-    if all(one.endswith(".sum") for one in of):
-        return sum(value for value, _ in known) / captured.LAUNCHES
-    return sum(value * ns for value, ns in known) / sum(ns for _, ns in known)
+    if all(counter.endswith(".sum") for counter in of):
+        return sum(value for value, _ in pairs) / captured.LAUNCHES
+    return sum(value * ns for value, ns in pairs) / sum(ns for _, ns in pairs)
 
 
 def _is_ready(asked: Capture) -> bool:
@@ -204,8 +204,8 @@ def _hint(asked: Capture) -> str:
 
 def _unseen(asked: Capture | None, key: str) -> str:
     """Why the report has nothing of one kernel: what the program printed of it."""
-    told = re.search(rf"ridgepoint: {re.escape(key)} cannot be launched: (.+)", asked.log) if asked is not None else None
-    return told[1][:300] if told else "ncu did not see a launch of it"
+    match = re.search(rf"ridgepoint: {re.escape(key)} cannot be launched: (.+)", asked.log) if asked is not None else None
+    return match[1][:300] if match else "ncu did not see a launch of it"
 
 
 def _why_not(job: SuiteJob) -> str:

@@ -118,13 +118,13 @@ def find_gpus(job: SuiteJob) -> list[gpu.Gpu]:
     here = gpu.gpus()
     if not here:
         raise SandboxError("this worker sees no NVIDIA GPU", "check nvidia-smi on the worker")
-    wanted = gpu_model(job.device) or str(job.environment.get("gpu") or "")
-    found = [card for card in here if wanted in ("", card.name)]
-    if not found:
-        if any(card["name"] == wanted for one in jobs.workers() for card in one.get("gpus") or ()):
+    model = gpu_model(job.device) or str(job.environment.get("gpu") or "")
+    cards = [card for card in here if model in ("", card.name)]
+    if not cards:
+        if any(card["name"] == model for worker in jobs.workers() for card in worker.get("gpus") or ()):
             raise NeedsOtherHost
-        raise SandboxError(f"no worker has an {wanted}", "start one on a machine that has: manage.py worker gpu")
-    return found
+        raise SandboxError(f"no worker has an {model}", "start one on a machine that has: manage.py worker gpu")
+    return cards
 
 
 class Measuring:
@@ -137,12 +137,12 @@ class Measuring:
     def all(self) -> None:
         turns = job_services.job_turns_left(self.job)
         measured, refused = KernelRun.objects.filter(job=self.job, rejected="").count(), ""
-        for at, turn in enumerate(turns):
-            for kernel, taken in self.runner.run(turn, turns[at + 1] if at + 1 < len(turns) else None):
-                self._record(turn, kernel, taken)
-                measured += not taken.rejected
-                refused = refused or taken.rejected
-            if not measured and not self.runner.recorded and at + 1 >= len(self.job.builds):
+        for index, turn in enumerate(turns):
+            for kernel, samples in self.runner.run(turn, turns[index + 1] if index + 1 < len(turns) else None):
+                self._record(turn, kernel, samples)
+                measured += not samples.rejected
+                refused = refused or samples.rejected
+            if not measured and not self.runner.recorded and index + 1 >= len(self.job.builds):
                 raise SandboxError(f"nothing could be measured: {refused}", "see the runs' reasons and the worker's log")
 
     def _record(self, turn: Turn, kernel: SuiteKernel, taken: KernelSamples) -> None:
@@ -165,7 +165,7 @@ class Measuring:
     def _commits(self) -> dict[str, str]:
         """Return build → commit of the code that was fetched for it; kept on the job, so that a branch stays where it was."""
         commits: dict[str, str] = getattr(self.runner, "commits", {})
-        if any(each.get("commit", "") != commits.get(each["build"], "") for each in self.job.builds):
+        if any(build.get("commit", "") != commits.get(build["build"], "") for build in self.job.builds):
             job_services.job_set_commits(self.job, self.worker, commits)
         return commits
 

@@ -161,16 +161,16 @@ def _fleet() -> Iterator[Reading]:
         kernels, whole = store.top(Question(window, "kernel", {"context": keys}, KERNELS))
         if not whole.estimate_ns:
             continue
-        short = dict(FleetKernel.objects.filter(id__in=[each.key for each in kernels]).values_list("id", "short_name"))
-        told = "true" if simulated else "false"
-        yield "ridgepoint_fleet_job_seconds", (label(job), told), whole.estimate_ns / 1e9
+        short = dict(FleetKernel.objects.filter(id__in=[row.key for row in kernels]).values_list("id", "short_name"))
+        flag = "true" if simulated else "false"
+        yield "ridgepoint_fleet_job_seconds", (label(job), flag), whole.estimate_ns / 1e9
         seconds: dict[str, float] = {}
-        for each in kernels:            # two kernels may share a short name
-            name = label(short.get(each.key, ""))
-            seconds[name] = seconds.get(name, 0.0) + each.estimate_ns / 1e9
+        for row in kernels:            # two kernels may share a short name
+            name = label(short.get(row.key, ""))
+            seconds[name] = seconds.get(name, 0.0) + row.estimate_ns / 1e9
         for name, value in seconds.items():
-            yield "ridgepoint_fleet_kernel_seconds", (label(job), name, told), value
-            yield "ridgepoint_fleet_kernel_share", (label(job), name, told), value * 1e9 / whole.estimate_ns
+            yield "ridgepoint_fleet_kernel_seconds", (label(job), name, flag), value
+            yield "ridgepoint_fleet_kernel_share", (label(job), name, flag), value * 1e9 / whole.estimate_ns
 
 
 def _agents() -> Iterator[Reading]:
@@ -207,11 +207,11 @@ def _cache() -> Iterator[Reading]:
     since = timezone.localdate() - timedelta(days=SERVED_DAYS - 1)
     rows = list(ServedCount.objects.filter(day__gte=since).order_by().values_list("rule").annotate(
         every=Sum("launches"), served=Sum("launches", filter=Q(entry__gt=0)), asked=Sum("asked")))
-    for rule, every, _, asked in rows:
+    for rule, every, _, count in rows:
         if every:
             yield "ridgepoint_cache_launches", (label(rule),), every
-        if asked:
-            yield "ridgepoint_cache_asked", (label(rule),), asked
+        if count:
+            yield "ridgepoint_cache_asked", (label(rule),), count
     whole = sum(every for _, every, _, _ in rows)
     if whole:
         yield "ridgepoint_cache_hit_ratio", (), sum(served or 0 for _, _, served, _ in rows) / whole
@@ -223,9 +223,9 @@ def _counts() -> Iterator[Reading]:
         gates[verdict or status] = gates.get(verdict or status, 0) + number
     for name, number in gates.items():
         yield "ridgepoint_gates", (label(name),), number
-    found = dict(Profile.objects.order_by().values_list("status").annotate(number=Count("pk")))
+    counts = dict(Profile.objects.order_by().values_list("status").annotate(number=Count("pk")))
     for status in Profile.Status.values:
-        yield "ridgepoint_profiles", (status,), found.get(status, 0)
+        yield "ridgepoint_profiles", (status,), counts.get(status, 0)
     for where, rows in (("ci", Regression.objects), ("production", ProductionRegression.objects.filter(simulated=False))):
         for state, number in rows.order_by().values_list("state").annotate(number=Count("pk")):
             yield "ridgepoint_regressions", (where, state), number

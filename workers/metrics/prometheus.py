@@ -51,11 +51,11 @@ def count_job(task: str, status: str, seconds: float) -> None:
 
 def durations() -> Iterator[Durations]:
     """Return what was counted, by task and ending."""
-    kept: dict[tuple[str, str], dict[str, float]] = {}
+    values_by_key: dict[tuple[str, str], dict[str, float]] = {}
     for key, value in jobs.connection().hgetall(KEY).items():
         task, status, what = str(key, "utf-8").split(":") if isinstance(key, bytes) else key.split(":")
-        kept.setdefault((task, status), {})[what] = float(value)
-    for (task, status), values in sorted(kept.items())[:SERIES]:
+        values_by_key.setdefault((task, status), {})[what] = float(value)
+    for (task, status), values in sorted(values_by_key.items())[:SERIES]:
         counts = tuple(int(values.get(str(index), 0)) for index in range(len(BUCKETS) + 1))
         yield Durations(task, status, counts, values.get("sum", 0.0))
 

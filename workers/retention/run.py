@@ -149,15 +149,15 @@ def look(days: Mapping[str, int]) -> Report:
 def clean(keeping: Keeping) -> Report:
     """Delete what is old and not kept in the current project; the row's report is written as it goes."""
     report = look(keeping.days)
-    for name, said in report.items():
-        kind, said["gone"] = KINDS[name], 0
+    for name, entry in report.items():
+        kind, entry["gone"] = KINDS[name], 0
         while rows := list(_look(kind, keeping.days[name])[1][:BATCH]):
             gone = sum(_delete(kind, row) for row in rows)
-            said["gone"] += gone
+            entry["gone"] += gone
             Keeping._base_manager.filter(pk=keeping.pk).update(report=report, touched=timezone.now())
             jobs.publish("home", "retention", {"project": keeping.project_id})
             if not gone:                # others keep them: what protects them is not in the table
-                said["kept"]["something else needs it"] = said["go"] - said["gone"]
+                entry["kept"]["something else needs it"] = entry["go"] - entry["gone"]
                 break
     Keeping._base_manager.filter(pk=keeping.pk).update(report=report, ran=timezone.now())
     return report
@@ -172,7 +172,7 @@ def run(project: int) -> Report | None:
     keeping = rows.get()
     try:
         report = clean(keeping)
-        log.info("retention of project %s: %s", project, {name: said["gone"] for name, said in report.items()})
+        log.info("retention of project %s: %s", project, {name: entry["gone"] for name, entry in report.items()})
         return report
     finally:
         rows.update(state=Keeping.State.REST)
@@ -181,11 +181,11 @@ def run(project: int) -> Report | None:
 
 def ask(keeping: Keeping) -> bool:
     """Let a worker clean the project; False where a run waits or runs."""
-    asked = Keeping._base_manager.filter(pk=keeping.pk, state=Keeping.State.REST).update(
+    count = Keeping._base_manager.filter(pk=keeping.pk, state=Keeping.State.REST).update(
         state=Keeping.State.WAITING, touched=timezone.now())
-    if asked:
+    if count:
         jobs.enqueue_on_commit(jobs.SMALL, "keeping", project_key(keeping))
-    return bool(asked)
+    return bool(count)
 
 
 def wake_nightly() -> list[int]:
@@ -205,16 +205,16 @@ def wake_nightly() -> list[int]:
 def _look(kind: Kind, days: int) -> tuple[dict[str, Any], Rows]:
     """Return what a kind's report says, and the rows that go."""
     old = kind.rows().filter(**{f"{kind.when}__lt": timezone.now() - timedelta(days=days)})
-    left, kept, count = old, {}, old.count()
+    left, counts_by_reason, count = old, {}, old.count()
     for reason, condition in kind.keeps():
         ids = left.order_by().filter(condition).values("pk")
-        held = ids.distinct().count()
-        if held:
-            kept[reason] = held
+        number = ids.distinct().count()
+        if number:
+            counts_by_reason[reason] = number
             left = left.exclude(pk__in=ids)
-    said = {"days": days, "old": count, "go": count - sum(kept.values()), "kept": kept,
-            "bytes": kind.freed(left) if kind.freed else None}
-    return said, left
+    report = {"days": days, "old": count, "go": count - sum(counts_by_reason.values()), "kept": counts_by_reason,
+              "bytes": kind.freed(left) if kind.freed else None}
+    return report, left
 
 
 def _delete(kind: Kind, row: Any) -> int:

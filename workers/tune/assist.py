@@ -99,9 +99,9 @@ def _why_different(job: TuneJob, session: Session) -> str:
         return "its kernel source is another one"
     if session.policy != job.policy:
         return "it measures by another policy"
-    held, wanted = (locked_text(environment.get("clock_lock")) for environment in (session.environment, job.environment))
-    if held != wanted:
-        return f"its clocks: {held or 'not locked'}, the job's: {wanted or 'not locked'}"
+    own_lock, job_lock = (locked_text(environment.get("clock_lock")) for environment in (session.environment, job.environment))
+    if own_lock != job_lock:
+        return f"its clocks: {own_lock or 'not locked'}, the job's: {job_lock or 'not locked'}"
     return ""
 
 

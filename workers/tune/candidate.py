@@ -64,9 +64,9 @@ def count(request: Mapping[str, Any], capability: str, *, read: Sequence[Path], 
 
     ending = sandboxed.run(command, json.dumps(request).encode(), read=[*read, *homes(real)], devices=devices, environ=environ,
                            bounds=bounds, on_line=hear, is_over=is_over)
-    found = read_csv(lines)
-    if found:
-        return {**found, "tool": f"ncu {tool.get('version', '')}".strip()}
+    counters = read_csv(lines)
+    if counters:
+        return {**counters, "tool": f"ncu {tool.get('version', '')}".strip()}
     why = ending.why or why_nothing(lines, ending.said) or f"ncu ended with {ending.status}"
     return {"why": f"ncu counted nothing behind the walls: {why}"[:600]}
 
@@ -81,23 +81,23 @@ def why_nothing(lines: Sequence[str], said: str) -> str:
 
 def homes(program: Path, shared: Path = Path("/opt/nvidia/nsight-compute")) -> list[Path]:
     """Return the folders that ncu needs: its own, or those where the script of that name in a CUDA toolkit looks for it."""
-    own = next((each for each in program.parents if each.name.startswith(("nsight-compute", "NVIDIA-Nsight-Compute"))), None)
+    own = next((parent for parent in program.parents if parent.name.startswith(("nsight-compute", "NVIDIA-Nsight-Compute"))), None)
     if own is not None:
         return [own]
     beside = sorted(program.parent.parent.glob("nsight-compute*"))
-    return list(dict.fromkeys([program.parent, *(folder for each in (*beside, shared) if each.is_dir()
-                                                 for folder in (each, each.resolve()))]))
+    return list(dict.fromkeys([program.parent, *(folder for path in (*beside, shared) if path.is_dir()
+                                                 for folder in (path, path.resolve()))]))
 
 
 def read_csv(lines: Sequence[str]) -> dict[str, Any]:
     """Return the counters of the longest kernel in ncu's raw page as CSV, whatever else was printed; {} where it holds none."""
-    begin = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), None)
+    begin = next((index for index, line in enumerate(lines) if line.startswith('"ID"')), None)
     if begin is None:
         return {}
-    rows = [dict(each) for each in csv.DictReader(lines[begin:]) if each]
+    rows = [dict(row) for row in csv.DictReader(lines[begin:]) if row]
     kernels = [{name: number for name, counter in COUNTERS.items()
                 if (number := finite_number(_number(row.get(counter)))) is not None} for row in rows]
-    kernels = [each for each in kernels if "duration_ns" in each]
+    kernels = [kernel for kernel in kernels if "duration_ns" in kernel]
     if not kernels:
         return {}
     longest = max(kernels, key=lambda each: each["duration_ns"])
@@ -169,21 +169,21 @@ class Work:
             services.candidate_fail(candidate, self.worker, "sandbox", f"not run: {why}",
                                            "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
             return
-        told: dict[str, Any] = dict(candidate.answer)
+        answer: dict[str, Any] = dict(candidate.answer)
         if candidate.stage == Candidate.Stage.COMPILE:
             compiled = self._compile()
             if compiled is None:
                 return
-            told = compiled
+            answer = compiled
         if self.stop():
             return
         if not cards:
-            services.candidate_wait(candidate, self.worker, told)
+            services.candidate_wait(candidate, self.worker, answer)
             return
-        self._step("waiting for a GPU", stage=Candidate.Stage.MEASURE, answer=told)
+        self._step("waiting for a GPU", stage=Candidate.Stage.MEASURE, answer=answer)
         try:
             with gpu.lease(cards, should_stop=self.stop) as card:
-                self._judge(card, told)
+                self._judge(card, answer)
         except gpu.NoLease:
             log.info("candidate %s: stopped while it waited for a GPU", candidate.pk)
 
@@ -193,8 +193,8 @@ class Work:
         capability, sms = selectors.target_capability()
         request = {**self._request(), "compute_capability": capability, "sms": sms}
         answer, ending = self._behind_walls(self.programs.compiler, request, self.compile_bounds)
-        kept = ("compiled", "not_compiled", "loaded", "own")
-        parts: dict[str, Any] = {name: answer.parts[name] for name in kept if name in answer.parts}
+        names = ("compiled", "not_compiled", "loaded", "own")
+        parts: dict[str, Any] = {name: answer.parts[name] for name in names if name in answer.parts}
         if self.stop():
             return None
         if refused := answer.parts.get("refused"):
@@ -215,43 +215,43 @@ class Work:
         if libraries := os.environ.get("LD_LIBRARY_PATH"):
             environ["LD_LIBRARY_PATH"] = libraries          # where some hosts keep the driver's own
         answer, ending = self._behind_walls(self.programs.judge, request, self.bounds, devices, environ)
-        told = {**before, **{name: value for name, value in answer.parts.items() if name not in ("ended", "loaded")},
-                **({"loaded": answer.parts["loaded"]} if "loaded" in answer.parts else {}), "best": best}
+        parts = {**before, **{name: value for name, value in answer.parts.items() if name not in ("ended", "loaded")},
+                 **({"loaded": answer.parts["loaded"]} if "loaded" in answer.parts else {}), "best": best}
         if self.stop():
             return
         facts = {"gpu": card.name, "environment": {**answer.parts.get("device", {}), "gpu_uuid": card.uuid, "driver": card.driver}}
         if refused := answer.parts.get("refused"):
             services.candidate_fail(self.candidate, self.worker, "the operator's own code", refused["what"],
-                                           "no candidate of it can be judged on this worker", answer=told, **facts)
+                                           "no candidate of it can be judged on this worker", answer=parts, **facts)
             return
         if not answer.stage:
             services.candidate_fail(self.candidate, self.worker, "judge", f"it did not start: {_died(ending)['what']}",
-                                           "see the worker's log", answer=told, **facts)
+                                           "see the worker's log", answer=parts, **facts)
             return
         if ending.why or ("ended" not in answer.parts and "failed" not in answer.parts):
-            told["failed"] = {"where": "process", "what": f"while {STEPS.get(answer.stage, 'starting')}: {_died(ending)['what']}"}
-        told["source_differs"] = self._source_differs()
-        if "failed" not in told and not verdicts.why_wrong(told):
+            parts["failed"] = {"where": "process", "what": f"while {STEPS.get(answer.stage, 'starting')}: {_died(ending)['what']}"}
+        parts["source_differs"] = self._source_differs()
+        if "failed" not in parts and not verdicts.why_wrong(parts):
             self._step("counting with ncu")
-            told["counters"] = count(
+            parts["counters"] = count(
                 self._request(), card.cc, read=self._read(), devices=devices, environ={**self._environ(), **environ},
                 is_over=self.stop)
-        self._done(told, **facts)
+        self._done(parts, **facts)
 
     def _best_known(self, card: gpu.Gpu) -> dict[str, Any]:
         """Return {"config", "rule", "entry"} of what a launch at this shape is served now; {} where that is the default."""
-        one = self.candidate
-        found = config_best(one.operator, one.dtype, card.name, one.shape, compute_capability=card.cc)
-        entry = found["entry"]
-        if found["rule"] == rules.Rule.DEFAULT or entry is None:
+        candidate = self.candidate
+        answer = config_best(candidate.operator, candidate.dtype, card.name, candidate.shape, compute_capability=card.cc)
+        entry = answer["entry"]
+        if answer["rule"] == rules.Rule.DEFAULT or entry is None:
             return {}
-        return {"config": dict(found["config"]), "rule": str(found["rule"]), "entry": entry["id"]}
+        return {"config": dict(answer["config"]), "rule": str(answer["rule"]), "entry": entry["id"]}
 
     def _source_differs(self) -> bool:
         """Return whether the operator's file on this worker is another one than that beside which the candidate was written."""
-        one = self.candidate
-        here = {each.path: each.hash for each in selectors.files_of(one.operator)}
-        return bool(one.base_hash and one.base_path in here and here[one.base_path] != one.base_hash)
+        candidate = self.candidate
+        here = {file.path: file.hash for file in selectors.files_of(candidate.operator)}
+        return bool(candidate.base_hash and candidate.base_path in here and here[candidate.base_path] != candidate.base_hash)
 
     def _request(self) -> dict[str, Any]:
         one = self.candidate
@@ -271,10 +271,10 @@ class Work:
 
         def hear(line: bytes) -> None:
             try:
-                told = json.loads(line)
+                message = json.loads(line)
             except (ValueError, RecursionError):
                 return
-            if answer.hear(told):
+            if answer.hear(message):
                 self._step(STEPS.get(answer.stage, answer.stage))
 
         ending = sandboxed.run([sys.executable, "-m", module], json.dumps(request).encode(), read=self._read(), devices=devices,
@@ -301,6 +301,6 @@ def _died(ending: sandboxed.Ending) -> dict[str, str]:
 def _packages() -> list[Path]:
     """Return where the enabled packages of teams are installed, beyond this Python's own folders."""
     enabled = set(filter(None, team.child_environment()[ENABLED].split(",")))
-    roots = {Path(str(each.locate_file(""))).resolve() for each in metadata.distributions()
-             if normal_name(each.metadata["Name"] or "") in enabled} if enabled else set()
+    roots = {Path(str(distribution.locate_file(""))).resolve() for distribution in metadata.distributions()
+             if normal_name(distribution.metadata["Name"] or "") in enabled} if enabled else set()
     return sorted(root for root in roots if not root.is_relative_to(Path(sys.prefix).resolve()))

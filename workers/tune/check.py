@@ -43,8 +43,8 @@ def run(check_id: int, worker: str, *, fetch: Fetch | None = None, bounds: sandb
     elif why_not and not sandboxed.may_go_without():
         services.check_fail(check, worker, f"not compiled: {why_not}",
                             "allow user namespaces on the worker's host, or read docs/bring.md: The sandbox")
-    elif (found := _fetched(check, worker, fetch, walls)) is not None:
-        _compile(found, worker, bounds, walls)
+    elif (row := _fetched(check, worker, fetch, walls)) is not None:
+        _compile(row, worker, bounds, walls)
 
 
 def _fetched(check: KernelCheck, worker: str, fetch: Fetch | None, walls: bool) -> KernelCheck | None:
@@ -53,12 +53,12 @@ def _fetched(check: KernelCheck, worker: str, fetch: Fetch | None, walls: bool) 
         return check
     with watch_for_stop(lambda: not KernelCheck.leases.is_held(check.pk, worker)) as stop:
         try:
-            told = fetch(check.source, check.project_id, walls=walls, should_stop=stop)
+            content = fetch(check.source, check.project_id, walls=walls, should_stop=stop)
         except SandboxError as error:
             if not stop():
                 services.check_fail(check, worker, error.what, error.hint)
             return None
-    return sources.check_fetched(check, worker, told)
+    return sources.check_fetched(check, worker, content)
 
 
 def _kept_headers(check: KernelCheck, worker: str) -> dict[str, Path]:
@@ -77,19 +77,19 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
 
     def hear(line: bytes) -> None:
         try:
-            told = json.loads(line)
+            message = json.loads(line)
         except (ValueError, RecursionError):
             return
-        if not isinstance(told, dict):
+        if not isinstance(message, dict):
             return
-        if "step" in told:
-            services.check_step(check, worker, told["step"], told.get("most_s"))
-        elif "progress" in told:
-            if progress[-1:] != [told["progress"]]:
-                services.check_progress(check, worker, told["progress"])
-            progress[:] = [told["progress"]]
-        elif "operators" in told or "refused" in told:
-            answer.update(told)
+        if "step" in message:
+            services.check_step(check, worker, message["step"], message.get("most_s"))
+        elif "progress" in message:
+            if progress[-1:] != [message["progress"]]:
+                services.check_progress(check, worker, message["progress"])
+            progress[:] = [message["progress"]]
+        elif "operators" in message or "refused" in message:
+            answer.update(message)
 
     request = {"file": check.file, "text": check.text, "folder": check.folder, "siblings": check.siblings, "shape": check.shape,
                "dtype": check.dtype, "compiles": True,
@@ -99,7 +99,7 @@ def _compile(check: KernelCheck, worker: str, bounds: sandboxed.Bounds, walls: b
         ending = sandboxed.run(
             [sys.executable, "-m", "tuner.bring.pasted"], json.dumps(request).encode(), read=(*sandboxed.OURS, *kept.values()),
             environ={"PYTHONPATH": str(sandboxed.PROJECT), "CUDA_VISIBLE_DEVICES": "",
-                     **{name: str(each) for name, each in kept.items()}},
+                     **{name: str(path) for name, path in kept.items()}},
             bounds=bounds, on_line=hear, is_over=stop, walls=walls, may_be_fork=True)
     if stop():
         log.info("check %s: stopped", check.pk)

@@ -124,5 +124,5 @@ class GpuChild:
 
 def rejection_of(answer: Mapping[str, Any]) -> Rejected:
     """Return what the child would not measure, and why."""
-    told = answer["rejected"]
-    return Rejected(Reason(told["reason"]), told["message"], told["facts"])
+    rejection = answer["rejected"]
+    return Rejected(Reason(rejection["reason"]), rejection["message"], rejection["facts"])

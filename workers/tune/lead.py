@@ -69,8 +69,8 @@ def run(job_id: int, worker: str, *, replay_speed: float = SPEED) -> None:
 def _is_asked_to_stop(job: TuneJob, worker: str) -> bool:
     """Return whether to stop or pause; also when the job is gone or another worker's."""
     mine = TuneJob.leases.rows_held_by(worker).filter(pk=job.pk)
-    wanted = mine.values_list("stop_requested", "pause_requested").first()
-    return wanted is None or any(wanted)
+    flags = mine.values_list("stop_requested", "pause_requested").first()
+    return flags is None or any(flags)
 
 
 class Lead:

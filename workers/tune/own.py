@@ -78,8 +78,8 @@ def behind_walls(kernel: Version, known: Operator | None, card: gpu.Gpu) -> Iter
         def spawn(module: str, environ: Mapping[str, str]) -> OwnChild:
             mine = walls if module == PROGRAMS.child else walls.without_gpu()
             shared = [Path(environ[CACHE])] if environ.get(CACHE) else []
-            for each in shared:
-                each.chmod(0o777)               # behind walls a worker that is root is nobody; the folder above is the worker's own
+            for path in shared:
+                path.chmod(0o777)               # behind walls a worker that is root is nobody; the folder above is the worker's own
             return OwnChild(module, environ, replace(mine, write=shared))
 
         yield {"child_module": PROGRAMS.child, "compiler_module": PROGRAMS.compiler, "compilers": PROGRAMS.compilers,
@@ -151,16 +151,16 @@ def _run(told: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
     count = told["n"]
     if type(count) is not int or not 0 <= count < 1 << 31:
         raise ValueError("a count that is none")
-    kept = {"spread": float(told["spread"])} if isinstance(told.get("spread"), int | float) else {}
+    fields = {"spread": float(told["spread"])} if isinstance(told.get("spread"), int | float) else {}
     ended = {"ended": _text(told["ended"])[:40]} if "ended" in told else {}
     return {"median_ms": _time(told["median_ms"]), "min_ms": _time(told["min_ms"]), "p90_ms": _time(told["p90_ms"]), "n": count,
-            "samples_ms": [_time(each) for each in samples], "facts": _facts(told.get("facts", {})), **kept, **ended}
+            "samples_ms": [_time(sample) for sample in samples], "facts": _facts(told.get("facts", {})), **fields, **ended}
 
 
 def _finalists(told: Any, message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(told, list) or len(told) != len(message["configs"]):
         raise ValueError("another count of finalists")
-    return [read_answer(message, each) if "rejected" in each else _run(each, message) for each in told]
+    return [read_answer(message, answer) if "rejected" in answer else _run(answer, message) for answer in told]
 
 
 def _compiled(told: Mapping[str, Any], message: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,13 +199,13 @@ def _check_plain(value: Any, depth: int, left: list[int]) -> None:
     if left[0] < 0 or depth > MOST_DEPTH:
         raise ValueError("an answer beyond all bounds")
     if isinstance(value, dict):
-        for name, each in value.items():
+        for name, element in value.items():
             if len(name) > 200:
                 raise ValueError("a name beyond all bounds")
-            _check_plain(each, depth + 1, left)
+            _check_plain(element, depth + 1, left)
     elif isinstance(value, list):
-        for each in value:
-            _check_plain(each, depth + 1, left)
+        for element in value:
+            _check_plain(element, depth + 1, left)
     elif isinstance(value, float) and not math.isfinite(value):
         raise ValueError("a number that is none")
     elif isinstance(value, int) and abs(value) >= 1 << 63:

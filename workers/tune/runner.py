@@ -53,22 +53,22 @@ def open_runner(job: TuneJob, worker: str, stop: Stop, replay_speed: float, *, m
         finally:
             runner.close()
         return
-    wanted = model or devices.gpu_model(job.device)
-    cards = [card for card in gpu.gpus() if wanted in ("", card.name)]
+    model_name = model or devices.gpu_model(job.device)
+    cards = [card for card in gpu.gpus() if model_name in ("", card.name)]
     if not cards:
-        what = f"this worker sees no {wanted}" if wanted else "this worker sees no NVIDIA GPU"
+        what = f"this worker sees no {model_name}" if model_name else "this worker sees no NVIDIA GPU"
         raise SandboxError(what, "Start it on a machine with a GPU and its driver.")
-    with gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card, ExitStack() as held:
+    with gpu.seat(cards, should_stop=stop, wait_s=wait_s) as card, ExitStack() as stack:
         together = [card, *_others(job, card)]
-        lock, *_ = [held.enter_context(hold.hold_clocks(each.uuid, f"tune job {job.pk} on {worker}")) for each in together]
+        lock, *_ = [stack.enter_context(hold.hold_clocks(member.uuid, f"tune job {job.pk} on {worker}")) for member in together]
         mine = own_selectors.kernel_named(job.operator)
-        walled = held.enter_context(own.behind_walls(mine, find(mine.name), card)) if mine is not None else {}
+        walled = stack.enter_context(own.behind_walls(mine, find(mine.name), card)) if mine is not None else {}
         elsewhere = [] if walled else compile_queue.make_helpers(job.pk)        # where no walls are, no own kernel is compiled
         shared = compile_queue.cache_environment() if elsewhere else {}
         about = {"clock_lock": lock, **({"gpus": len(together)} if len(together) > 1 else {}),
                  **({"source_hash": mine.source_hash} if mine is not None else {})}
         runner = SandboxRunner(job.operator, job.shape, job.dtype, card.index, seed=job.seed,
-                               gpu_uuid=",".join(each.uuid for each in together),
+                               gpu_uuid=",".join(member.uuid for member in together),
                                policy={"kind": job.timing, **(own.PROGRAMS.policy if walled else {})},
                                environ={} if walled else {**team.child_environment(), **shared}, helpers=elsewhere,
                                turn=gpu.Turn(card, stop, others=together[1:]), environment=about, conditions=hold.compact(lock),
@@ -85,10 +85,10 @@ def _others(job: TuneJob, card: gpu.Gpu) -> list[gpu.Gpu]:
     operator = find(job.operator)
     if operator is None or operator.problems(job.shape, job.dtype):
         return []
-    wanted = operator.gpus(job.shape) - 1
-    others = gpu.neighbours(card, gpu.gpus_of_host(), wanted) if wanted else []
-    if len(others) < wanted:
-        raise SandboxError(f"this shape runs on {wanted + 1} GPUs at once, this worker's host has {len(others) + 1} × {card.name}",
+    count = operator.gpus(job.shape) - 1
+    others = gpu.neighbours(card, gpu.gpus_of_host(), count) if count else []
+    if len(others) < count:
+        raise SandboxError(f"this shape runs on {count + 1} GPUs at once, this worker's host has {len(others) + 1} × {card.name}",
                            "Start it where a host has so many of one model.")
     return others
 
@@ -109,11 +109,11 @@ def job_space(job: TuneJob, runner: Runner, session: Session) -> tuple[Space, Co
     """
     operator = find(job.operator)
     device = limits(session.gpu, session.compute_capability, session.environment.get("sms"))
-    known = operator is not None and not operator.problems(job.shape, job.dtype)
+    is_known = operator is not None and not operator.problems(job.shape, job.dtype)
     if isinstance(runner, ReplayRunner):
         index = shape_index_of(runner.landscape, job)
         space = runner.landscape.space(index)
-        default = operator.default_in(space, job.shape, job.dtype, device) if operator and known else None
+        default = operator.default_in(space, job.shape, job.dtype, device) if operator and is_known else None
         return _edited(job, space, lambda: space_of_recording(runner.landscape, index)), default, []
     if operator is None:
         raise SandboxError(f"no operator is named {job.operator!r} here", "Enable its package, or start a job of another one.")

@@ -117,8 +117,8 @@ class SandboxRunner:
             facts = opened.result()
         self._open_s += time.monotonic() - began_s
         self._aim(facts)
-        known = self._known
-        flops, moved = (known.flops(self.shape), known.bytes(self.shape, self.dtype)) if known else (None, None)
+        operator = self._known
+        flops, moved = (operator.flops(self.shape), operator.bytes(self.shape, self.dtype)) if operator else (None, None)
         named = ("gpu", "compute_capability", "library_ms", "policy", "offer")
         return Session(
             gpu=facts["gpu"], compute_capability=facts["compute_capability"], library_ms=facts["library_ms"],
@@ -193,36 +193,36 @@ class SandboxRunner:
 
     def compile_ahead(self, configs: Sequence[Config]) -> None:
         """See CompilingRunner. What began while the child opened is not compiled again."""
-        asked = {config_key(config): config for config in configs}
-        self._asked |= set(asked)
-        new = {key: config for key, config in asked.items() if key not in self._begun}
+        configs_by_key = {config_key(config): config for config in configs}
+        self._asked |= set(configs_by_key)
+        new = {key: config for key, config in configs_by_key.items() if key not in self._begun}
         refused = {key: outcome for key, config in new.items() if (outcome := self._foretell(config)) is not None}
         self._answered += [(new[key], outcome) for key, outcome in refused.items()]
         self._put({key: config for key, config in new.items() if key not in refused})
 
     def _foretell(self, config: Config) -> Rejected | None:
         """Return why a configuration is not worth its compile, once another one runs."""
-        held = self._known.held if self._known is not None and self._slowest_s else None
-        return foretell_spills(held(self.shape, config)) if held is not None else None
+        thread_values = self._known.held if self._known is not None and self._slowest_s else None
+        return foretell_spills(thread_values(self.shape, config)) if thread_values is not None else None
 
     def take_compiled(self, wait_s: float) -> list[Compiled] | None:
         """See CompilingRunner. What waits here is time without work for the GPU."""
         if self._compilers is None or self._child.stopping.is_set():
             return None
         began = time.monotonic()
-        compiled = self._compilers.ready(0 if any(self._is_asked(each) for each in self._answered) else wait_s)
+        compiled = self._compilers.ready(0 if any(self._is_asked(pair) for pair in self._answered) else wait_s)
         self._waited_s += time.monotonic() - began
         if compiled is None:
             return None
         answers = [*self._answered, *compiled]
-        self._answered = [each for each in answers if not self._is_asked(each)]      # nobody wants those that were begun early yet
-        taken = [each for each in answers if self._is_asked(each)]
-        for config, answer in taken:
+        self._answered = [pair for pair in answers if not self._is_asked(pair)]      # nobody wants those that were begun early yet
+        pairs = [pair for pair in answers if self._is_asked(pair)]
+        for config, answer in pairs:
             self._asked.discard(config_key(config))
             self._begun.discard(config_key(config))
             if not isinstance(answer, Rejected):
                 self._static[config_key(config)] = answer
-        return taken
+        return pairs
 
     def _is_asked(self, compiled: Compiled) -> bool:
         return config_key(compiled[0]) in self._asked
@@ -325,6 +325,6 @@ def _offer(told: Any) -> Offer | None:
 def _outcome(answer: dict[str, Any], facts: Mapping[str, Any]) -> Outcome:
     if "rejected" in answer:
         return rejection_of(answer)
-    kept: dict[str, Any] = {name: answer[name] for name in ("spread", "ended", "samples_ms") if name in answer}
+    fields: dict[str, Any] = {name: answer[name] for name in ("spread", "ended", "samples_ms") if name in answer}
     return Measured(answer["median_ms"], answer["min_ms"], answer["p90_ms"], answer["n"],
-                    {**facts, **answer.get("facts", {}), **kept})
+                    {**facts, **answer.get("facts", {}), **fields})

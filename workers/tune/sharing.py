@@ -65,13 +65,13 @@ class SharedStrategy:
     # ---- what the loop calls ----
 
     def ask(self, n: int) -> list[Config]:
-        asked = self._take(n)
-        while len(asked) < n and self.trials_left > 0 and not (asked and self.ahead):
-            if not self._ask_strategy(min(n - len(asked), self.trials_left)):
+        configs = self._take(n)
+        while len(configs) < n and self.trials_left > 0 and not (configs and self.ahead):
+            if not self._ask_strategy(min(n - len(configs), self.trials_left)):
                 break
-            asked += self._take(n - len(asked))
-        self._short = n - len(asked)
-        return asked
+            configs += self._take(n - len(configs))
+        self._short = n - len(configs)
+        return configs
 
     def tell(self, trials: Sequence[Trial]) -> None:
         with self._lock:
@@ -110,9 +110,9 @@ class SharedStrategy:
 
     def _take(self, n: int) -> list[Config]:
         """Return waiting configurations; those refused become trials."""
-        taken: list[Config] = []
+        configs: list[Config] = []
         with self._lock:
-            while self._waiting and len(taken) < n and self.trials_left > 0:
+            while self._waiting and len(configs) < n and self.trials_left > 0:
                 config = self._waiting.popleft()
                 key = config_key(config)
                 if key in self._told or key in self._open:
@@ -127,8 +127,8 @@ class SharedStrategy:
                     self._unheard.append([trial])
                     continue
                 self._open[key] = config
-                taken.append(config)
-        return taken
+                configs.append(config)
+        return configs
 
     def _ask_strategy(self, n: int) -> bool:
         """Tell the strategy what is new and ask for `n` more; False when it has none."""
@@ -139,10 +139,10 @@ class SharedStrategy:
                     tell_facts(self._search, heard)
                 else:
                     self._search.tell(heard)
-            asked = self._search.ask(n) if n > 0 else []
+            configs = self._search.ask(n) if n > 0 else []
             with self._lock:
-                self._waiting.extend(asked)
-            return bool(asked)
+                self._waiting.extend(configs)
+            return bool(configs)
 
     # ---- what threads call ----
 
@@ -163,8 +163,8 @@ class SharedStrategy:
                 if self._given:
                     self._put_back(sharing_services.tasks_take_back(self.job))
                 return
-            wanted = STOCK * helping - sharing_services.count_free_tasks(self.job)
-            configs = self.ask(wanted) if wanted > 0 else []
+            count = STOCK * helping - sharing_services.count_free_tasks(self.job)
+            configs = self.ask(count) if count > 0 else []
             if configs:
                 self._given = True
                 incumbent = self._progress.incumbent()      # a helper measures on another card
@@ -266,10 +266,10 @@ def wake_helpers(job: TuneJob, lead: str, queue: str) -> int:
     idle = [worker for worker in jobs.workers() if queue in worker.get("queues", []) and worker.get("busy") is None
             and worker["name"] != lead and worker["name"] not in left_for_good and _same_gpu(job, worker)]
     helping = sum(member.left is None for member in part.values())
-    wanted = min(len(idle), MAX_HELPERS - helping) - jobs.waiting_for("assist", job.pk)
-    for _ in range(wanted):
+    count = min(len(idle), MAX_HELPERS - helping) - jobs.waiting_for("assist", job.pk)
+    for _ in range(count):
         jobs.enqueue(queue, "assist", job.pk)
-    return max(0, wanted)
+    return max(0, count)
 
 
 def _same_gpu(job: TuneJob, worker: Mapping[str, Any]) -> bool:

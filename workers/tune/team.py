@@ -39,17 +39,17 @@ def describe_package(package_id: int, worker: str) -> None:
     package = OperatorPackage.objects.filter(pk=package_id, enabled=True).first()
     if package is None:
         return
-    version = next((each["version"] for each in packages.installed_packages() if each["package"] == package.name), "")
+    version = next((entry["version"] for entry in packages.installed_packages() if entry["package"] == package.name), "")
     if not version:
         services.record_failure(package, worker, f"{package.name} is not installed where {worker} runs",
                                 "install it into the environment of the gpu and compile workers, then describe it again")
         return
     try:
-        told = description.read_operators(json.dumps(_run_child("describe", package.name)).encode())
+        operators = description.read_operators(json.dumps(_run_child("describe", package.name)).encode())
     except (TeamError, Refused) as error:
         services.record_failure(package, worker, str(error), "mend the package, install it, then describe it again")
     else:
-        services.record_description(package, worker, operators=told, version=version)
+        services.record_description(package, worker, operators=operators, version=version)
 
 
 def prune_space(operator: str, shape: Mapping[str, int], dtype: str, space: Space) -> Space:
@@ -59,12 +59,12 @@ def prune_space(operator: str, shape: Mapping[str, int], dtype: str, space: Spac
         return space
     answer = _run_child("prune", operator, dtype, json.dumps(dict(shape)))
     try:
-        kept = {config_key(config) for config in answer["kept"]}
+        keys = {config_key(config) for config in answer["kept"]}
         reasons = {str(reason)[:60]: int(count) for reason, count in answer["pruned"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise TeamError(f"{operator}: its package answered what is no list of configurations ({error!r})"[:1000],
                         "its prune_configs_by must return some of the configurations it was given") from error
-    left = [config for config in space.configs() if config_key(config) in kept]
+    left = [config for config in space.configs() if config_key(config) in keys]
     lost = len(space) - len(left)
     told_reasons = reasons if sum(reasons.values()) == lost else {"prune_configs_by": lost} if lost else {}
     return Space.listed(left, {**space.pruned, **told_reasons})
@@ -88,11 +88,11 @@ def _run_child(*arguments: str) -> Any:
         answer.seek(0)
         text = answer.read(description.MAX_BYTES + 1)
         output.seek(0)
-        said = cleaned(output.read(20_000)[-600:].decode(errors="replace").strip())
+        tail = cleaned(output.read(20_000)[-600:].decode(errors="replace").strip())
     try:
-        told = cleaned(json.loads(text))
+        reply = cleaned(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise TeamError(f"{arguments[1]}: its child ended with {process.returncode} and no answer; it printed: {said}") from error
-    if not isinstance(told, dict) or "ok" not in told:
-        raise TeamError(str(told.get("failed") if isinstance(told, dict) else told)[:1000])
-    return told["ok"]
+        raise TeamError(f"{arguments[1]}: its child ended with {process.returncode} and no answer; it printed: {tail}") from error
+    if not isinstance(reply, dict) or "ok" not in reply:
+        raise TeamError(str(reply.get("failed") if isinstance(reply, dict) else reply)[:1000])
+    return reply["ok"]

@@ -176,7 +176,7 @@ class _Reader:
     def _draw_samples(self, profile: _Profile, scale: int, start_ns: int) -> None:
         begins, good = _sample_times(profile.weights, scale, start_ns)
         number, before = 0, list[int]()
-        frames, known, unknown = self._frames, len(self._frames), self._unknown
+        frames, count, unknown = self._frames, len(self._frames), self._unknown
         last: list[int] | None = None
         counts = {"unread": 0, "weightless": 0, "empty": 0, "beyond": 0, "nameless": 0}
         for stacks in iterate_elements(profile.samples, LISTS, list[int]):
@@ -193,7 +193,7 @@ class _Reader:
                 if stack == last:
                     continue
                 last = stack
-                shown = [frames[each] if 0 <= each < known else unknown for each in stack[:MAX_DEPTH]]
+                shown = [frames[index] if 0 <= index < count else unknown for index in stack[:MAX_DEPTH]]
                 self.slices.deeper += max(len(stack) - MAX_DEPTH, 0)
                 counts["nameless"] += shown.count(unknown)
                 self.slices.show(shown, before, at_ns)
@@ -216,15 +216,15 @@ class _Reader:
 
     def _draw_events(self, profile: _Profile, scale: int) -> None:
         rows: list[Ints] = []
-        read = unread = 0
+        total = unread = 0
         for events in iterate_elements(profile.events, OBJECTS, _Event):
-            times = [(to_ns(each.at, scale), each) for each in events if each is not None and each.type in ("O", "C")]
-            good = [(at_ns, each.type == "O", each.frame if 0 <= each.frame < len(self._frames) else -1)
-                    for at_ns, each in times if at_ns is not None]
+            times = [(to_ns(event.at, scale), event) for event in events if event is not None and event.type in ("O", "C")]
+            good = [(at_ns, event.type == "O", event.frame if 0 <= event.frame < len(self._frames) else -1)
+                    for at_ns, event in times if at_ns is not None]
             rows.append(np.array(good, np.int64).reshape(-1, 3))
-            read += len(events)
+            total += len(events)
             unread += len(events) - len(good)
-        self._count("event", read)
+        self._count("event", total)
         self._integrity.drop("events without a kind (O, C), a time or a frame", unread)
         if rows:
             end_ns = to_ns(profile.endValue, scale)
@@ -266,7 +266,7 @@ class _Reader:
 
 def _sample_times(weights: msgspec.Raw, scale: int, start_ns: int) -> tuple[Ints, Bools]:
     """Return when each sample begins (one more: when the last ends), and which weights are durations."""
-    parts = [np.array([np.nan if each is None else each for each in piece], np.float64)
+    parts = [np.array([np.nan if weight is None else weight for weight in piece], np.float64)
              for piece in iterate_elements(weights, NUMBERS, float)]
     values = np.concatenate(parts) if parts else np.empty(0)
     good = (values >= 0) & (values < 2**52 / scale)

@@ -110,7 +110,7 @@ class Stats:
                     named[self._name(stat.metadata_id)] = self.plain(which, getattr(stat, which))
         for number, which, value in stats:
             named[self._name(number)] = self.plain(which, value)
-        kind = next((each for each in ("kernel", "memcpy", "memset") if f"{each}_details" in named),
+        kind = next((name for name in ("kernel", "memcpy", "memset") if f"{name}_details" in named),
                     "step" if "step_num" in named else "")
         detail = -1
         if named:
@@ -229,7 +229,7 @@ class _Space:
             if error.field == PLANES:
                 planes.append((error.at, len(data)))
             self._note_damage(error)
-        self._integrity.notes += [f"XProf reported: {each}" for field in (ERRORS, WARNINGS) for each in texts[field]]
+        self._integrity.notes += [f"XProf reported: {message}" for field in (ERRORS, WARNINGS) for message in texts[field]]
         if texts[HOSTNAMES]:
             self._metadata["hostnames"] = ", ".join(texts[HOSTNAMES])
         for number, span in enumerate(planes):
@@ -278,28 +278,28 @@ class _Space:
         kind = f"{plane.name[:60]} event"
         self._integrity.records_read += len(events)
         self._integrity.count(kind, len(events))
-        timed = [each for each in events if each.WhichOneof("union_1") != "num_occurrences"]
+        timed = [event for event in events if event.WhichOneof("union_1") != "num_occurrences"]
         self._integrity.drop("sum of several occurrences, without times", len(events) - len(timed))
-        start_ps = np.array([_bounded_or_zero(each.offset_ps) for each in timed], np.int64)
-        end_ps = start_ps + np.array([_bounded_or_zero(each.duration_ps) for each in timed], np.int64)
+        start_ps = np.array([_bounded_or_zero(event.offset_ps) for event in timed], np.int64)
+        end_ps = start_ps + np.array([_bounded_or_zero(event.duration_ps) for event in timed], np.int64)
         self._finer += int(np.count_nonzero((start_ps % 1000 != 0) | (end_ps % 1000 != 0)))
         start, dur = base + start_ps // 1000, end_ps // 1000 - start_ps // 1000
-        facts = [stats.of(each) for each in timed]
-        name = self._builder.names.column([self._name(plane, each.metadata_id) for each in timed])
-        category = self._categories(lane, name, [said for said, _ in facts])
+        facts = [stats.of(event) for event in timed]
+        name = self._builder.names.column([self._name(plane, event.metadata_id) for event in timed])
+        category = self._categories(lane, name, [fact for fact, _ in facts])
         n = len(timed)
         gpu = lane.gpu
         self._builder.add(
             start_ns=start, dur_ns=dur, name=name, category=category, track=np.full(n, track, np.int32),
             instant=(dur == 0) & (not gpu), correlation=_numbers([own.get("correlation_id") for _, own in facts]),
             device=np.full(n, lane.device if gpu else MISSING), stream=np.full(n, lane.stream if gpu else MISSING),
-            grid=np.array([said.shape.grid for said, _ in facts], np.int64).reshape(-1, 3),
-            block=np.array([said.shape.block for said, _ in facts], np.int64).reshape(-1, 3),
-            registers_per_thread=_numbers([said.shape.registers_per_thread for said, _ in facts]),
-            smem_bytes=_numbers([said.shape.smem_bytes for said, _ in facts]),
-            occupancy_pct=np.array([said.shape.occupancy_pct for said, _ in facts], np.float64),
-            bytes=_numbers([said.bytes if gpu else None for said, _ in facts]),
-            detail=np.array([said.detail for said, _ in facts], np.int32))
+            grid=np.array([fact.shape.grid for fact, _ in facts], np.int64).reshape(-1, 3),
+            block=np.array([fact.shape.block for fact, _ in facts], np.int64).reshape(-1, 3),
+            registers_per_thread=_numbers([fact.shape.registers_per_thread for fact, _ in facts]),
+            smem_bytes=_numbers([fact.shape.smem_bytes for fact, _ in facts]),
+            occupancy_pct=np.array([fact.shape.occupancy_pct for fact, _ in facts], np.float64),
+            bytes=_numbers([fact.bytes if gpu else None for fact, _ in facts]),
+            detail=np.array([fact.detail for fact, _ in facts], np.int32))
         self._add_flow_ends(facts, track, start)
 
     def _name(self, plane: Plane, metadata_id: int) -> str:
@@ -312,11 +312,11 @@ class _Space:
     def _categories(self, lane: Lane, name: Any, said: list[EventFacts]) -> Any:
         named = self._named(name).tolist()
         if not lane.gpu:
-            return np.array([Category.ANNOTATION if each.kind == "step" else _ON_HOST.get(code, Category.CPU_OP)
-                             for each, code in zip(said, named, strict=True)], np.uint8)
+            return np.array([Category.ANNOTATION if fact.kind == "step" else _ON_HOST.get(code, Category.CPU_OP)
+                             for fact, code in zip(said, named, strict=True)], np.uint8)
         if lane.derived:
             return np.full(len(said), Category.GPU_ANNOTATION, np.uint8)
-        return np.array([_of_gpu(each.kind, code) for each, code in zip(said, named, strict=True)], np.uint8)
+        return np.array([_of_gpu(fact.kind, code) for fact, code in zip(said, named, strict=True)], np.uint8)
 
     def _add_flow_ends(self, facts: list[tuple[EventFacts, dict[str, int]]], track: int, start: Any) -> None:
         for (_, own), time in zip(facts, start.tolist(), strict=True):
@@ -335,10 +335,10 @@ class _Space:
 
 
 def _of_gpu(kind: str, code: int) -> Category:
-    said = _BY_STATISTIC.get(kind)
-    if said == Category.COMPUTE:
+    category = _BY_STATISTIC.get(kind)
+    if category == Category.COMPUTE:
         return Category.COMMUNICATION if code == NAMED_COLLECTIVE else Category.COMPUTE
-    return said if said is not None else _ON_GPU.get(code, Category.COMPUTE)
+    return category if category is not None else _ON_GPU.get(code, Category.COMPUTE)
 
 
 def _track(plane: str, name: str, line_id: int, lane: Lane, key: tuple[int, int]) -> tuple[Track, tuple[Any, ...]]:

@@ -52,25 +52,25 @@ def fields(data: Any, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
 
     Their lengths end before `stop`. Raises Damage.
     """
-    at = start
-    while at < stop:
-        key, at = _varint(data, at, stop)
+    offset = start
+    while offset < stop:
+        key, offset = _varint(data, offset, stop)
         kind = key & 7
         if kind == 2:
-            size, at = _varint(data, at, stop)
+            size, offset = _varint(data, offset, stop)
         elif kind == 0:
-            _, end = _varint(data, at, stop)
-            size = end - at
+            _, end = _varint(data, offset, stop)
+            size = end - offset
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise Damage(at, "a field of unknown kind")
-        if size > stop - at:
+            raise Damage(offset, "a field of unknown kind")
+        if size > stop - offset:
             beyond = stop == len(data)
-            raise Damage(at, "it ends there" if beyond else "a field that is longer than what holds it", key >> 3,
+            raise Damage(offset, "it ends there" if beyond else "a field that is longer than what holds it", key >> 3,
                          stop if beyond else None)
-        yield key >> 3, at, at + size
-        at += size
+        yield key >> 3, offset, offset + size
+        offset += size
 
 
 def _varint(data: Any, at: int, stop: int) -> tuple[int, int]:
@@ -128,12 +128,12 @@ def _table(plane: Plane, field: int, raw: bytes, integrity: Integrity) -> None:
 def line_of(data: Any, span: Span) -> tuple[Any, Damage | None]:
     """Return a line's own fields as an XLine without events, and the damage that ends it."""
     own: list[bytes] = []
-    damage, at = None, span[0]
+    damage, offset = None, span[0]
     try:
         for field, _, end in fields(data, *span):
             if field != _EVENTS:
-                own.append(bytes(data[at:end]))
-            at = end
+                own.append(bytes(data[offset:end]))
+            offset = end
     except Damage as error:
         damage = error
     try:

@@ -51,18 +51,18 @@ def shape_of(text: str) -> Shape:
 
     An occupancy of 0 is one that was not measured.
     """
-    said = dict(_PAIR.findall(text[:_CHARS]))
-    shared = [_whole(said[key]) for key in ("shm", "static_shared", "dynamic_shared", "group_mem") if key in said]
-    occupancy = said.get("occ_pct", "")
-    return Shape(_triple(said.get("grid", "")), _triple(said.get("block", "")), _whole(said.get("regs", "")),
+    pairs = dict(_PAIR.findall(text[:_CHARS]))
+    shared = [_whole(pairs[key]) for key in ("shm", "static_shared", "dynamic_shared", "group_mem") if key in pairs]
+    occupancy = pairs.get("occ_pct", "")
+    return Shape(_triple(pairs.get("grid", "")), _triple(pairs.get("block", "")), _whole(pairs.get("regs", "")),
                  sum(shared) if shared and MISSING not in shared else MISSING,
                  float(occupancy) if re.fullmatch(r"\d{1,3}(\.\d+)?", occupancy) and float(occupancy) > 0 else float("nan"))
 
 
 def bytes_of(text: str) -> int:
     """Return the bytes from `memcpy_details` and `memset_details`."""
-    said = dict(_PAIR.findall(text[:_CHARS]))
-    return next((_whole(said[key]) for key in ("size", "num_bytes") if key in said), MISSING)
+    pairs = dict(_PAIR.findall(text[:_CHARS]))
+    return next((_whole(pairs[key]) for key in ("size", "num_bytes") if key in pairs), MISSING)
 
 
 def _whole(text: str) -> int:
@@ -107,9 +107,9 @@ class _Gather(Gather):
         super()._spans(here, rows)
         assert isinstance(self.arguments, _Arguments)
         flow = self.arguments.flow
-        at = np.flatnonzero((flow != MISSING) & np.isin(flow & 3, (_FLOW_IN, _FLOW_OUT)))
-        if at.size:
-            self.flows.add((flow[at] >> 2).tolist(), "flow", here, rows[at], (flow[at] & 3) == _FLOW_IN, self.lanes)
+        index = np.flatnonzero((flow != MISSING) & np.isin(flow & 3, (_FLOW_IN, _FLOW_OUT)))
+        if index.size:
+            self.flows.add((flow[index] >> 2).tolist(), "flow", here, rows[index], (flow[index] & 3) == _FLOW_IN, self.lanes)
 
 
 class _Arguments(Arguments):
@@ -128,14 +128,14 @@ class _Arguments(Arguments):
             return out
         args, bad = decode_args(dict[str, msgspec.Raw], [raws[i] for i in rows.tolist()])
         self.misread += bad
-        numbers = np.array([self._detail_of(each) for each in args], np.int32)
+        numbers = np.array([self._detail_of(arg) for arg in args], np.int32)
         self.left_out += int(np.count_nonzero(numbers == LEFT_OUT))
         out["detail"][rows] = np.maximum(numbers, -1)
-        out["correlation"][rows] = integers([_number(each.get("correlation_id")) for each in args])
-        self.flow[rows] = integers([_number(each.get("flow")) for each in args])
-        for at, each in zip(rows.tolist(), args, strict=True):
-            if on_gpu[at]:
-                self._work(at, each, kind, out)
+        out["correlation"][rows] = integers([_number(arg.get("correlation_id")) for arg in args])
+        self.flow[rows] = integers([_number(arg.get("flow")) for arg in args])
+        for row, arg in zip(rows.tolist(), args, strict=True):
+            if on_gpu[row]:
+                self._work(row, arg, kind, out)
         return out
 
     def _detail_of(self, args: dict[str, msgspec.Raw]) -> int:

@@ -38,14 +38,14 @@ class Command(ProjectCommand):
             if topic is None:
                 raise CommandError(f"no analysis is called {name}; --help lists them", returncode=2)
             with within_stage_memory():
-                made = None if options["again"] else document_of(profile, topic)
-                documents[name] = made or topic_make(profile, topic)
+                record = None if options["again"] else document_of(profile, topic)
+                documents[name] = record or topic_make(profile, topic)
             if not options["json"]:
                 self.stdout.write(f"{topic.title}: {documents[name]['answer']}")
         if options["json"] and not options["topics"]:
             account = documents[ACCOUNT]["numbers"]
-            kept = {name: {key: value for key, value in document.items() if key not in _OF_THIS_RUN}
-                    for name, document in documents.items() if name != ACCOUNT}
-            documents = {**{key: account[key] for key in ("wall_ns", "lead", "causes")}, "topics": kept}
+            topics = {name: {key: value for key, value in document.items() if key not in _OF_THIS_RUN}
+                      for name, document in documents.items() if name != ACCOUNT}
+            documents = {**{key: account[key] for key in ("wall_ns", "lead", "causes")}, "topics": topics}
         if options["json"]:
             self.stdout.write(json.dumps(documents, ensure_ascii=False, allow_nan=False))

@@ -63,10 +63,10 @@ class Command(ProjectCommand):
             self.end(self.running(options), options["json"], "ready")
 
     def schedules(self, document: dict[str, Any], as_json: bool) -> None:
-        for each in document["schedules"] if not as_json else ():
-            paused = "" if each["enabled"] else " (paused)"
-            self.stdout.write(f"{each['name']}{paused}: {each['when']}, next {each['next_due'] or 'when one opens'}, "
-                              f"{each['spent']} of {each['per_day']} today {each['last_why']}".rstrip())
+        for schedule in document["schedules"] if not as_json else ():
+            paused = "" if schedule["enabled"] else " (paused)"
+            self.stdout.write(f"{schedule['name']}{paused}: {schedule['when']}, next {schedule['next_due'] or 'when one opens'}, "
+                              f"{schedule['spent']} of {schedule['per_day']} today {schedule['last_why']}".rstrip())
         if as_json:
             self.stdout.write(json.dumps(document))
 
@@ -121,13 +121,13 @@ class Command(ProjectCommand):
             time.sleep(LOOK_S)
 
     def _wait(self, rows: list[FleetCapture], end_s: float) -> list[CaptureLine]:
-        said: dict[int, str] = {}
+        words: dict[int, str] = {}
         while True:
-            found = FleetCapture.objects.select_related("agent", "profile").filter(pk__in=[row.pk for row in rows])
-            lines = [capture_selectors.line_of(row) for row in found]
+            captures = FleetCapture.objects.select_related("agent", "profile").filter(pk__in=[row.pk for row in rows])
+            lines = [capture_selectors.line_of(row) for row in captures]
             for line in lines:
-                if said.get(line.row.pk) != line.words:
-                    said[line.row.pk] = line.words
+                if words.get(line.row.pk) != line.words:
+                    words[line.row.pk] = line.words
                     self.stderr.write(f"process {line.row.pid} on {line.row.agent.host}: {line.words} {line.row.why}".rstrip())
             if time.monotonic() >= end_s or all(line.is_ended for line in lines):
                 return lines

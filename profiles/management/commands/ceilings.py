@@ -35,18 +35,18 @@ class Command(BaseCommand):
             raise CommandError(str(refused), returncode=2) from refused
         measured = selectors.measured_gpus()
         if options["json"]:
-            self.stdout.write(json.dumps([{**each.as_json(), "rows": [
-                {**row, "measured": None} for row in selectors.gpu_rows(each, each.gpu)]} for each in measured]))
+            self.stdout.write(json.dumps([{**ceilings.as_json(), "rows": [
+                {**row, "measured": None} for row in selectors.gpu_rows(ceilings, ceilings.gpu)]} for ceilings in measured]))
             return
         if not measured:
             self.stdout.write("Nothing was measured yet: --measure with a gpu worker, or --load FILE.")
-        for each in measured:
-            self.stdout.write(f"{each.gpu}, {each.label}")
-            for row in selectors.gpu_rows(each, each.gpu):
-                one = row["measured"]
-                rate = si_text(one.rate, row["unit"]) if one else "not measured"
+        for ceilings in measured:
+            self.stdout.write(f"{ceilings.gpu}, {ceilings.label}")
+            for row in selectors.gpu_rows(ceilings, ceilings.gpu):
+                ceiling = row["measured"]
+                rate = si_text(ceiling.rate, row["unit"]) if ceiling else "not measured"
                 sheet = f" of {si_text(row['sheet'], row['unit'])} ({pct_text(row['pct'])})" if row["pct"] else ""
-                clock = f" at {one.clock_hz / 1e6:,.0f} MHz" if one and one.clock_hz else ""
+                clock = f" at {ceiling.clock_hz / 1e6:,.0f} MHz" if ceiling and ceiling.clock_hz else ""
                 self.stdout.write(f"  {row['label']:<14} {rate}{sheet}{clock}")
 
 

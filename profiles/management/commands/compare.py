@@ -48,21 +48,21 @@ class Command(ProjectCommand):
             says = f"  {kernel.says}" if kernel.says else ""
             totals = f"{time_text(kernel.old_total_ns):>10} → {time_text(kernel.new_total_ns):>10}"
             self.stdout.write(f"{verdict_text(kernel.verdict):22} {totals}  {mean_text(kernel):35}  {kernel.kernel}{says}")
-            for at in kernel.rows:
-                row = compared.result.rows[at]
+            for index in kernel.rows:
+                row = compared.result.rows[index]
                 if kernel.says:
                     change = f"{row.change_pct:+.1f} %" if row.change_pct is not None else "one side only"
                     self.stdout.write(f"          {row.shape}: {name_shape(row)}: {verdict_text(row.verdict)}, {change}")
-                if at in compared.whys:
-                    self.stdout.write(f"          because {compared.whys[at].sentence}")
+                if index in compared.whys:
+                    self.stdout.write(f"          because {compared.whys[index].sentence}")
 
     def _write_step(self, step: StepChange | None) -> None:
         if step is None:
             return
         self.stdout.write(step.answer)
-        for each in step.foretold:
-            foretold = f"{time_text(each.least_ns)} to {time_text(each.most_ns)}"
-            self.stdout.write(f"  {'new' if each.came else 'gone'}: {each.title.lower()}, foretold {foretold}")
+        for change in step.foretold:
+            foretold = f"{time_text(change.least_ns)} to {time_text(change.most_ns)}"
+            self.stdout.write(f"  {'new' if change.came else 'gone'}: {change.title.lower()}, foretold {foretold}")
 
     def _write_operations(self, compared: KernelComparison) -> None:
         """What is computed, before the kernels that do it."""
@@ -70,8 +70,8 @@ class Command(ProjectCommand):
             for line, depth in ((kind, 0), *((part, 1) for part in kind.parts)):
                 name = "  " * depth + line.what
                 times = f"{time_text(line.row.old.ns):>10} → {time_text(line.row.new.ns):>10}"
-                said = f"; {line.row.says}" if line.row.says else ""
-                self.stdout.write(f"{name[:58]:58} {times}  {line.launches_text:>14} launches  {line.verdict}{said}")
+                suffix = f"; {line.row.says}" if line.row.says else ""
+                self.stdout.write(f"{name[:58]:58} {times}  {line.launches_text:>14} launches  {line.verdict}{suffix}")
         if compared.operations:
             self.stdout.write("")
 

@@ -35,10 +35,10 @@ class Command(ProjectCommand):
             self.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False))
             return
         for line in ranked.lines[:max(0, options["limit"])]:
-            known = "unknown: " + line.worth.reason
+            worth = "unknown: " + line.worth.reason
             if line.worth.expected_ns is not None and line.worth.interval_ns is not None:
                 low_ns, high_ns = line.worth.interval_ns
-                known = f"{line.worth.expected_ns / 1e6:,.3f} ms to win back"
+                worth = f"{line.worth.expected_ns / 1e6:,.3f} ms to win back"
                 if line.worth.estimate_ns is not None:
-                    known += f" (estimate, {low_ns / 1e6:,.3f} to {high_ns / 1e6:,.3f} ms)"
-            self.stdout.write(f"{line.name}: {line.worth.total_ns / 1e6:,.3f} ms in {line.worth.launches:,} launches, {known}")
+                    worth += f" (estimate, {low_ns / 1e6:,.3f} to {high_ns / 1e6:,.3f} ms)"
+            self.stdout.write(f"{line.name}: {line.worth.total_ns / 1e6:,.3f} ms in {line.worth.launches:,} launches, {worth}")

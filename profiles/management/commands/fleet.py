@@ -42,12 +42,12 @@ class Command(ProjectCommand):
         top.add_argument("--group", choices=GROUPS, default="kernel")
         top.add_argument("--limit", type=int, default=20, help="lines (default 20; 0: all)")
         gpus = commands.add_parser("gpus", help="which GPU is slower than the others at the same kernels")
-        for each in (top, gpus):
-            each.add_argument("--from", default="", metavar="MOMENT",
-                              help="2026-11-23, 2026-11-23T14:00 (UTC) or seconds since 1970; whole hours count")
-            each.add_argument("--to", default="", metavar="MOMENT", help="end, excluded")
+        for command in (top, gpus):
+            command.add_argument("--from", default="", metavar="MOMENT",
+                                 help="2026-11-23, 2026-11-23T14:00 (UTC) or seconds since 1970; whole hours count")
+            command.add_argument("--to", default="", metavar="MOMENT", help="end, excluded")
             for name in selectors.FILTERS:
-                each.add_argument(f"--{name.replace('_', '-')}", default="", help=f"only of this {name.replace('_', ' ')}")
+                command.add_argument(f"--{name.replace('_', '-')}", default="", help=f"only of this {name.replace('_', ' ')}")
         move = commands.add_parser("move", help="copy the history from PostgreSQL to ClickHouse (docs/fleet-store.md)")
         move.add_argument("url", help="clickhouse://user:password@host:8443/database?secure=1")
         regressions = commands.add_parser("regressions", help="kernels that became slower in production, since which build and day")
@@ -63,8 +63,8 @@ class Command(ProjectCommand):
         capture.add_argument("--seconds", type=float, help="in place of steps")
         capture.add_argument("--wait", type=float, default=300.0, metavar="S", help="for the profile (default %(default)s; 0: not)")
         demo, forget = add_demo_arguments(commands)
-        for each in (feed, top, gpus, move, regressions, capture, demo, forget):
-            each.add_argument("--json", action="store_true", help="one JSON document on standard output")
+        for command in (feed, top, gpus, move, regressions, capture, demo, forget):
+            command.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:
@@ -88,25 +88,25 @@ class Command(ProjectCommand):
 
     def feed(self, options: dict[str, Any]) -> Mapping[str, Any]:
         """Through the wire format, the acceptance and the merge of an agent's batches."""
-        read, accepted, duplicates, ended = Read(), 0, 0, ""
+        tally, accepted, duplicates, ended = Read(), 0, 0, ""
         try:
-            for batch in batches(options["file"], read, options["simulated"]):
+            for batch in batches(options["file"], tally, options["simulated"]):
                 receipt = batch_accept(pack(batch))
                 duplicates += receipt["duplicate"]
                 accepted += not receipt["duplicate"]
         except (NoJsonLines, OSError, EOFError, zlib.error) as error:
-            if not read.records:
+            if not tally.records:
                 raise CommandError(f"{options['file']}: {error}") from error
             ended = f"the file ends early ({error}): what came before counts"
         merge_waiting()
-        document = {"records": read.records, "rejected": read.rejected, "batches": accepted, "duplicate_batches": duplicates,
-                    "reasons": [{"reason": reason, "lines": count, "first_line": read.first[reason]}
-                                for reason, count in read.reasons.most_common()], "warning": ended}
+        document = {"records": tally.records, "rejected": tally.rejected, "batches": accepted, "duplicate_batches": duplicates,
+                    "reasons": [{"reason": reason, "lines": count, "first_line": tally.first[reason]}
+                                for reason, count in tally.reasons.most_common()], "warning": ended}
         if not options["json"]:
-            self.stdout.write(f"{read.records:,} records in {accepted} batches, {read.rejected:,} lines rejected"
+            self.stdout.write(f"{tally.records:,} records in {accepted} batches, {tally.rejected:,} lines rejected"
                               + (f"; {duplicates} batches were here before and count once" if duplicates else ""))
-            for reason, count in read.reasons.most_common():
-                self.stdout.write(f"  {count:,} × {reason} (first: line {read.first[reason]})")
+            for reason, count in tally.reasons.most_common():
+                self.stdout.write(f"  {count:,} × {reason} (first: line {tally.first[reason]})")
             if ended:
                 self.stdout.write(ended)
         return document
@@ -115,14 +115,14 @@ class Command(ProjectCommand):
         """Order, then wait until each is uploaded or failed; exit 1 where one is not."""
         if not (options["job"] or options["host"] or options["pid"]):
             raise CommandError("--job, --host or --pid says which process")
-        found = [each for each in capture_services.processes(options["job"], options["host"])
-                 if options["pid"] in (0, each.pid)][:max(1, options["most"])]
+        tasks = [task for task in capture_services.processes(options["job"], options["host"])
+                 if options["pid"] in (0, task.pid)][:max(1, options["most"])]
         try:
-            rows = capture_services.order([each.key for each in found], options["steps"], None if options["seconds"] is None else
+            rows = capture_services.order([task.key for task in tasks], options["steps"], None if options["seconds"] is None else
                                           round(1000 * options["seconds"]), None, "from the command line")
         except Refused as refused:
             raise CommandError("no such process asks for captures: it needs KINETO_USE_DAEMON=1 and an agent on its host"
-                               if not found else refused.what) from refused
+                               if not tasks else refused.what) from refused
         say, end_s = self._say(options), time.monotonic() + options["wait"]
         say(f"{len(rows)} ordered")
         while True:
@@ -139,12 +139,12 @@ class Command(ProjectCommand):
         return {"captures": [line.as_json() for line in lines]}
 
     def top(self, options: dict[str, Any]) -> Mapping[str, Any]:
-        asked = {name: options[name] for name in ("from", "to", "group", *selectors.FILTERS)}
-        found = selectors.top(asked, options["limit"] if options["limit"] > 0 else None)
+        query = {name: options[name] for name in ("from", "to", "group", *selectors.FILTERS)}
+        ranking = selectors.top(query, options["limit"] if options["limit"] > 0 else None)
         if not options["json"]:
-            if not found.rows:
+            if not ranking.rows:
                 self.stdout.write("no launches are summed of that; batches that just came are merged within half a minute")
-            for row in found.rows:
+            for row in ranking.rows:
                 within = "" if row["interval_pct"] is None else f" ± {row['interval_pct']:.0f} %"
                 p50_ns, p95_ns = row["p50_ns"], row["p95_ns"]
                 middle = "p50 unknown"
@@ -152,16 +152,16 @@ class Command(ProjectCommand):
                     middle = f"p50 {p50_ns / 1e3:,.1f} µs, p95 {p95_ns / 1e3:,.1f} µs"
                 self.stdout.write(f"{row['share_pct']:5.1f} %  {row['estimate_ns'] / 3.6e12:,.3f} GPU-hours{within}  "
                                   f"{row['launches']:,} launches  {middle}  {row['name']}")
-        return found.as_json()
+        return ranking.as_json()
 
     def gpus(self, options: dict[str, Any]) -> Mapping[str, Any]:
         from profiles.fleet.slow.gpu_selectors import slow_gpus
 
-        found = slow_gpus({name: options[name] for name in ("from", "to", *selectors.FILTERS)})
+        slow = slow_gpus({name: options[name] for name in ("from", "to", *selectors.FILTERS)})
         if not options["json"]:
-            for row in found.rows:
+            for row in slow.rows:
                 self.stdout.write(f"{row.verdict:8} {row.text}  {row.gpu_uuid} ({row.host})")
-        return found.as_json()
+        return slow.as_json()
 
     def move(self, options: dict[str, Any]) -> Mapping[str, Any]:
         from profiles.fleet.stores import move_to_clickhouse
@@ -172,12 +172,12 @@ class Command(ProjectCommand):
         return {"rows": rows}
 
     def regressions(self, options: dict[str, Any]) -> Mapping[str, Any]:
-        found = production.production_list(options)
-        rows, looked = [production.production_json(row) for row in found[:MOST_REGRESSIONS]], production.production_document()
+        queryset = production.production_list(options)
+        rows, looked = [production.production_json(row) for row in queryset[:MOST_REGRESSIONS]], production.production_document()
         if not options["json"]:
             for row in rows:
                 self.stdout.write(f"{row['state']:12} {row['text']}  {row['interval']}")
             if not rows:
                 filtered = any(options[name] for name in production.FILTERS)
                 self.stdout.write("no regression matches" if filtered else looked["says"])
-        return {**looked, "count": found.count(), "rows": rows}
+        return {**looked, "count": queryset.count(), "rows": rows}

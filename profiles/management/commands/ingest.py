@@ -103,14 +103,14 @@ def _wait_for_another(profile: Profile, worker: str) -> None:
 def _output_to_errors() -> Iterator[None]:
     """Standard output belongs to the command's document: what is printed meanwhile goes to standard error."""
     sys.stdout.flush()
-    kept = os.dup(1)
+    output = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
         sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(output, 1)
+        os.close(output)
 
 
 def _entry(names: list[str], profile: Profile | None, error: dict[str, str] | None) -> dict[str, Any]:
@@ -130,11 +130,11 @@ def _entry(names: list[str], profile: Profile | None, error: dict[str, str] | No
 
 def _shapes(profile: Profile) -> dict[int, list[dict[str, Any]]]:
     """Of each of the top kernels what it worked on, most time first: count, total, p50, p95."""
-    told = ("grid", "block", "operator", "dims", "dtype", "shapes", "launches", "total_ns", "p50_ns", "p95_ns")
+    columns = ("grid", "block", "operator", "dims", "dtype", "shapes", "launches", "total_ns", "p50_ns", "p95_ns")
     top = [row.pk for row in kernel_rows(profile)[:TOP_KERNELS]]
     by_kernel: dict[int, list[dict[str, Any]]] = {}
     for row in shape_rows(profile).filter(kernel__in=top):
-        by_kernel.setdefault(row.kernel_id, []).append({name: getattr(row, name) for name in told})
+        by_kernel.setdefault(row.kernel_id, []).append({name: getattr(row, name) for name in columns})
     return by_kernel
 
 

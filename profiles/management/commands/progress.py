@@ -26,13 +26,13 @@ class Command(ProjectCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:
-            made = progress({"profiles": ",".join(options["profiles"]), "model": options["model"], "gpu": options["gpu"]})
+            report = progress({"profiles": ",".join(options["profiles"]), "model": options["model"], "gpu": options["gpu"]})
         except TraceError as error:
             raise CommandError(str(error), returncode=2) from None
         if options["json"]:
-            self.stdout.write(json.dumps(made.as_json(), ensure_ascii=False, allow_nan=False))
+            self.stdout.write(json.dumps(report.as_json(), ensure_ascii=False, allow_nan=False))
             return
-        for stage in made.stages:
+        for stage in report.stages:
             unit = "a step" if stage.of == STEP else "wall"
             change = stage.why_not
             if stage.change_ns is not None:
@@ -41,6 +41,6 @@ class Command(ProjectCommand):
             busy = pct_text(stage.busy_pct) if stage.busy_pct is not None else "unknown"
             self.stdout.write(f"{stage.profile.pk:5} {stage.label[:40]:40} {time_text(stage.time_ns or 0.0):>10} {unit}, "
                               f"GPU busy {busy}  {change}".rstrip())
-            for each in (*stage.won, *stage.lost):
-                says = (f"  {each.says}" if each.says else "") + (f"  was {each.was}" if each.was else "")
-                self.stdout.write(f"{'':14}{each.delta_ns / 1e6:+,.3f} ms  {each.verdict:8} {each.kernel}{says}")
+            for step in (*stage.won, *stage.lost):
+                says = (f"  {step.says}" if step.says else "") + (f"  was {step.was}" if step.was else "")
+                self.stdout.write(f"{'':14}{step.delta_ns / 1e6:+,.3f} ms  {step.verdict:8} {step.kernel}{says}")

@@ -34,7 +34,7 @@ class Command(ProjectCommand):
         if options["json"]:
             self.stdout.write(json.dumps({"profiles": results}, ensure_ascii=False))
             return
-        for each in results:
-            self.stdout.write(f"{each['id']} {each['name']}: {each['left'] or 'waits for a worker'}")
+        for result in results:
+            self.stdout.write(f"{result['id']} {result['name']}: {result['left'] or 'waits for a worker'}")
         if not results:
             self.stdout.write("No profile was read by an earlier version.")

@@ -71,7 +71,7 @@ def _table(table: pa.Table) -> str:
     cells = [["" if value is None else str(value).replace("\n", " ")[:CELL_CHARS] for value in row]
              for row in files.rows(table)]
     heads = [name[:CELL_CHARS] for name in table.column_names]
-    numeric = [each["kind"] == "number" for each in files.columns(table)]
+    numeric = [column["kind"] == "number" for column in files.columns(table)]
     widths = [max([len(head), *(len(row[i]) for row in cells)]) for i, head in enumerate(heads)]
 
     def line(row: list[str]) -> str:

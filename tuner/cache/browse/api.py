@@ -56,9 +56,9 @@ class ConfigApi(APIView):
     @extend_schema(operation_id="configs_state", request=StateChange, responses=selectors.ConfigJson)
     def post(self, request: Request, pk: int) -> Response:
         """Take an entry out of service, or let it serve again."""
-        asked = validated(StateChange, request.data)
-        state = rules.State.QUARANTINED if asked["do"] == "quarantine" else rules.State.UNVERIFIED
-        row = services.config_set_state(get_object_or_404(CachedConfig, pk=pk), state, request.user, asked["why"])
+        fields = validated(StateChange, request.data)
+        state = rules.State.QUARANTINED if fields["do"] == "quarantine" else rules.State.UNVERIFIED
+        row = services.config_set_state(get_object_or_404(CachedConfig, pk=pk), state, request.user, fields["why"])
         return Response(selectors.config_json(row, read_bans()))
 
 
@@ -134,17 +134,17 @@ class RevalidateApi(APIView):
         waiting, bans = revalidation_selectors.waiting_entries(), read_bans()
         page = read_page(request, waiting, WAITING_LIMIT)
         rows = [{**selectors.config_json(row), "again": revalidation_selectors.candidate_configs(row, bans)} for row in page.rows]
-        jobs = [{"id": each["job"].pk, "status": each["job"].status, "says": each["says"], "progress": each["progress"],
-                 "entries": list(revalidation_selectors.entry_ids(each["job"]).values())}
-                for each in revalidation_selectors.job_lines(revalidation_selectors.recent_jobs(JOBS_LIMIT))]
+        jobs = [{"id": line["job"].pk, "status": line["job"].status, "says": line["says"], "progress": line["progress"],
+                 "entries": list(revalidation_selectors.entry_ids(line["job"]).values())}
+                for line in revalidation_selectors.job_lines(revalidation_selectors.recent_jobs(JOBS_LIMIT))]
         return page.answer({"entries": rows, "total": page.count, "jobs": jobs,
                             "expected_s": revalidation_selectors.expected_seconds(waiting[:WAITING_LIMIT])})
 
     @extend_schema(operation_id="configs_revalidate", request=RevalidateRequest, responses={201: RevalidateJson})
     def post(self, request: Request) -> Response:
         """Measure them again in fresh processes, in turn with the default and their near ties."""
-        asked = validated(RevalidateRequest, request.data)
-        ids: list[Any] = asked["entries"]
+        fields = validated(RevalidateRequest, request.data)
+        ids: list[Any] = fields["entries"]
         entries = CachedConfig.objects.select_related("job")
         rows = list(entries.filter(pk__in=ids)) if ids else revalidation_selectors.waiting_entries()[:20]
         jobs = revalidation_services.revalidate(rows, request.user)

@@ -35,8 +35,8 @@ def cache_list(request: HttpRequest) -> HttpResponse:
     rows = list(matching.select_related(None)[:LIST_LIMIT])        # a job's row is many times an entry's
     bans = read_bans()
     entries: list[dict[str, Any]] = [
-        {"entry": row, "config": texts.config_text(row.config), "state": str(seen.state), "why": seen.state_why, **_gains(row)}
-        for row, seen in ((row, selectors.as_entry(row, bans)) for row in rows)]
+        {"entry": row, "config": texts.config_text(row.config), "state": str(view.state), "why": view.state_why, **_gains(row)}
+        for row, view in ((row, selectors.as_entry(row, bans)) for row in rows)]
     everything = CachedConfig.objects.all()
     waiting, counts = revalidation_selectors.waiting_entries(), Counter(matching.order_by().values_list("state", flat=True))
     counts += Counter(row["state"] for row in entries)            # those that a quarantine holds are not what their row says
@@ -62,14 +62,14 @@ def _gains(row: CachedConfig) -> dict[str, float | None]:
 def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one entry."""
     entry = get_object_or_404(selectors.config_list(), pk=pk)
-    seen, why_not = selectors.as_entry(entry, read_bans()), revalidation_selectors.why_not(entry)
-    state, own = seen.state, (entry.toolkit, entry.source_hash)
+    view, why_not = selectors.as_entry(entry, read_bans()), revalidation_selectors.why_not(entry)
+    state, own = view.state, (entry.toolkit, entry.source_hash)
     return render(request, "tuner/cache/detail.html", {
         "entry": entry, "triton": texts.paste_text(entry.operator, entry.config),
         "jobs": selectors.key_jobs(entry) if entry.job else [],
         "facts": texts.facts_text(entry.evidence.get("facts", {})), "history": _history(entry), "state": str(state),
-        "state_why": seen.state_why, "held": state != entry.state,               # by the quarantine of its configuration
-        "barred": [toolkit for toolkit, source in seen.barred if not rules.holds_under((toolkit, source), *own)],
+        "state_why": view.state_why, "held": state != entry.state,               # by the quarantine of its configuration
+        "barred": [toolkit for toolkit, source in view.barred if not rules.holds_under((toolkit, source), *own)],
         "state_means": rules.STATE_MEANS[state], "policy": selectors.bucket_policy(entry.operator).text,
         "measured_with": texts.measured_with(entry.job) if entry.job else texts.recorded_policy(entry.evidence),
         "guard": entry.evidence.get("guard"),
@@ -87,9 +87,9 @@ def cache_detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 def _history(entry: CachedConfig) -> list[dict[str, Any]]:
     """Return what was measured for the key and what became of it, newest first."""
-    return [{**each, "config": texts.config_in_order(each["config"]) if each.get("config") else None,
-             "shape": texts.in_order(entry.operator, each.get("shape") or {})}
-            for each in reversed(entry.evidence.get("history", []))]
+    return [{**event, "config": texts.config_in_order(event["config"]) if event.get("config") else None,
+             "shape": texts.in_order(entry.operator, event.get("shape") or {})}
+            for event in reversed(entry.evidence.get("history", []))]
 
 
 @require_safe
@@ -104,11 +104,11 @@ def cache_why(request: HttpRequest) -> HttpResponse:
         answer["shape"] = texts.in_order(answer["operator"], answer["shape"])
         if answer["measured_shape"]:
             answer["measured_shape"] = texts.in_order(answer["operator"], answer["measured_shape"])
-    known = operators.find(answer["operator"]) if answer else None
+    entry = operators.find(answer["operator"]) if answer else None
     return render(request, "tuner/cache/why.html", {
-        "form": form, "answer": answer, "known_operator": known is not None,
+        "form": form, "answer": answer, "known_operator": entry is not None,
         "triton": texts.paste_text(answer["operator"], answer["config"]) if answer else "",
-        "expectation": portability_selectors.expected_loss_text(answer) if answer else "", "title": known.title if known else "",
+        "expectation": portability_selectors.expected_loss_text(answer) if answer else "", "title": entry.title if entry else "",
         "tune": _tune_query(answer) if answer else ""}, status=400 if form.errors else 200)
 
 
@@ -121,10 +121,10 @@ def _tune_query(answer: Mapping[str, Any]) -> str:
 def cache_state(request: HttpRequest, pk: int) -> HttpResponse:
     """Take an entry out of service, or let it serve again."""
     entry = get_object_or_404(CachedConfig, pk=pk)
-    wanted = {"quarantine": rules.State.QUARANTINED, "lift": rules.State.UNVERIFIED}.get(request.POST.get("do", ""))
-    if wanted is None:
+    target = {"quarantine": rules.State.QUARANTINED, "lift": rules.State.UNVERIFIED}.get(request.POST.get("do", ""))
+    if target is None:
         messages.error(request, "Choose quarantine or lift.")
     else:
-        services.config_set_state(entry, wanted, request.user, request.POST.get("why", "")[:200])
-        messages.success(request, f"The entry is {wanted} now.")
+        services.config_set_state(entry, target, request.user, request.POST.get("why", "")[:200])
+        messages.success(request, f"The entry is {target} now.")
     return redirect("cache", pk=pk)

@@ -98,9 +98,9 @@ class CompiledApi(APIView):
         _known(tool)
         if not KEY.fullmatch(key):
             raise ValidationError({"key": ["8 to 100 letters, digits and _ = -"]})
-        given = validated(CompiledPut, request.data)
-        kept = services.put_file(owner=request.user, tool=tool, key=key, name=given["name"], data=given["content"])
-        return Response({"kept": kept})
+        fields = validated(CompiledPut, request.data)
+        is_stored = services.put_file(owner=request.user, tool=tool, key=key, name=fields["name"], data=fields["content"])
+        return Response({"kept": is_stored})
 
 
 def _known(tool: str) -> services.Tool:

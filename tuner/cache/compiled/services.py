@@ -52,29 +52,29 @@ def put_file(*, owner: Any, tool: str, key: str, name: str, data: bytes) -> bool
         if saved != path:                  # another request was faster
             default_storage.delete(saved)
     now = timezone.now()
-    row, made = CompiledFile.objects.update_or_create(tool=tool, key=key, name=name, defaults={
+    row, is_new = CompiledFile.objects.update_or_create(tool=tool, key=key, name=name, defaults={
         "sha256": sha256, "size_bytes": len(data), "owner": owner, "used": now, "created": now})
     if there is not None and there.sha256 != sha256:
         _delete_bytes(current().project, [there.sha256])
-    if made and row.pk % TRIM_EVERY == 0:
+    if is_new and row.pk % TRIM_EVERY == 0:
         _trim()
     return True
 
 
 def get_files(tool: str, key: str, names: Sequence[str]) -> dict[str, bytes]:
     """Return the files of a key that are here, as many as fit into one answer."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     rows = CompiledFile.objects.filter(tool=tool, key=key, name__in=names).order_by("size_bytes")
-    room, kept = ANSWER_BYTES, []
+    room, pks = ANSWER_BYTES, []
     for row in rows:
         room -= row.size_bytes
-        if (room < 0 and found) or (data := _read(row)) is None:
+        if (room < 0 and contents) or (data := _read(row)) is None:
             continue
-        found[row.name] = data
-        kept.append(row.pk)
+        contents[row.name] = data
+        pks.append(row.pk)
     day_ago = timezone.now() - timedelta(days=1)
-    CompiledFile.objects.filter(pk__in=kept, used__lt=day_ago).update(used=timezone.now())
-    return found
+    CompiledFile.objects.filter(pk__in=pks, used__lt=day_ago).update(used=timezone.now())
+    return contents
 
 
 def newest_files(tool: str, most: int) -> list[tuple[str, str, bytes]]:

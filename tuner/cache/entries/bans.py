@@ -49,7 +49,7 @@ def served_as(name: str, sms: int = 0) -> str:
 
 def spell_as(name: str, known: Iterable[str]) -> str:
     """Return a GPU's name as one of `known` is spelled, where they differ in case, blanks or the maker's name alone."""
-    return name if name in (there := list(known)) else next((each for each in there if _words(each) == _words(name)), name)
+    return name if name in (there := list(known)) else next((label for label in there if _words(label) == _words(name)), name)
 
 
 def _words(name: str) -> list[str]:
@@ -57,10 +57,10 @@ def _words(name: str) -> list[str]:
 
 
 def _look_up(name: str) -> tuple[str, int]:
-    if (known := limits(name)).compute_capability:
-        return known.compute_capability, known.sms
-    wanted = " ".join(_words(name))
-    return next(((capability, sms) for pattern, capability, sms in MODELS if re.fullmatch(pattern, wanted)), ("", 0))
+    if (facts := limits(name)).compute_capability:
+        return facts.compute_capability, facts.sms
+    phrase = " ".join(_words(name))
+    return next(((capability, sms) for pattern, capability, sms in MODELS if re.fullmatch(pattern, phrase)), ("", 0))
 
 
 _Configuration = tuple[str, str, str]          # operator, dtype, tuner.tuning.trial.config_key
@@ -85,8 +85,8 @@ class Bans:
 
     def of(self, operator: str, dtype: str, config: Config, capability: str) -> list[Ban]:
         """Return the bans of a configuration on a class of GPUs, under whatever toolkit and source."""
-        found = self.by_configuration.get((operator, dtype, config_key(config)), []) if self.by_configuration else []
-        return [ban for ban in found if ban.capability in ("", capability)]
+        bans = self.by_configuration.get((operator, dtype, config_key(config)), []) if self.by_configuration else []
+        return [ban for ban in bans if ban.capability in ("", capability)]
 
     def holding(self, operator: str, dtype: str, config: Config, capability: str, toolkit: str, source_hash: str) -> Ban | None:
         """Return the ban that keeps a configuration from running under this toolkit and source; None without one."""
@@ -101,12 +101,12 @@ class Bans:
 
 def read_bans() -> Bans:
     """Return the quarantines in force, by the configuration itself: of a long one its column holds a digest."""
-    found: dict[_Configuration, list[Ban]] = defaultdict(list)
+    bans: dict[_Configuration, list[Ban]] = defaultdict(list)
     rows = Quarantine.objects.filter(lifted=None).values_list(
         "operator", "dtype", "config", "capability", "toolkit", "source_hash", "reason", "message")
     for operator, dtype, config, capability, toolkit, source_hash, reason, message in rows.iterator():
         lines = message.strip().splitlines()
-        why = ": ".join(each for each in (REASON_WORDS.get(reason, reason), lines[0][:160] if lines else "") if each)
-        found[operator, dtype, config_key(config)].append(Ban(capability, toolkit, source_hash, why))
-    seen = GpuEnvironment.objects.order_by("first_seen", "pk").values_list("gpu", "toolkit") if found else []
-    return Bans(dict(found), dict(seen))
+        why = ": ".join(part for part in (REASON_WORDS.get(reason, reason), lines[0][:160] if lines else "") if part)
+        bans[operator, dtype, config_key(config)].append(Ban(capability, toolkit, source_hash, why))
+    environments = GpuEnvironment.objects.order_by("first_seen", "pk").values_list("gpu", "toolkit") if bans else []
+    return Bans(dict(bans), dict(environments))

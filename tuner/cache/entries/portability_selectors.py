@@ -29,7 +29,7 @@ from tuner.tuning import operators
 def operator_names() -> list[str]:
     """Return operators that have trials or entries."""
     cached = CachedConfig.objects.values_list("operator", flat=True).distinct()
-    return sorted({one.operator for one in measured_spaces()} | set(cached))
+    return sorted({space.operator for space in measured_spaces()} | set(cached))
 
 
 class SharesJson(TypedDict):
@@ -98,26 +98,26 @@ def matrices(operator: str = "") -> MatricesJson:
     """Return what winners reach elsewhere, GPU × GPU and toolkit × toolkit."""
     spaces = list(measured_spaces(operator))
     return {"gpu": _matrix_json(between_gpus(spaces)), "toolkit": _matrix_json(between_toolkits(spaces)),
-            "places": len({(one.gpu, one.toolkit) for one in spaces}), "searches": len(spaces)}
+            "places": len({(space.gpu, space.toolkit) for space in spaces}), "searches": len(spaces)}
 
 
 def _matrix_json(matrix: Matrix) -> MatrixJson:
     rows: list[MatrixRowJson] = [
         {"source": source, "cells": [_cell_json(source, target, matrix.cells.get((source, target))) for target in matrix.names]}
         for source in matrix.names]
-    known = [cell for row in rows for cell in row["cells"] if cell["efficiency"] is not None]
-    return {"names": list(matrix.names), "rows": rows, "known": len(known),
+    cells = [cell for row in rows for cell in row["cells"] if cell["efficiency"] is not None]
+    return {"names": list(matrix.names), "rows": rows, "known": len(cells),
             "pairs": sum(cell["shapes"] > 0 for row in rows for cell in row["cells"]),
-            "worst": min(known, key=lambda cell: cell["efficiency"] or 0.0, default=None),
-            "transfers": [_transfer_json(one) for cell in matrix.cells.values() for one in cell.transfers]}
+            "worst": min(cells, key=lambda cell: cell["efficiency"] or 0.0, default=None),
+            "transfers": [_transfer_json(transfer) for cell in matrix.cells.values() for transfer in cell.transfers]}
 
 
 def _cell_json(source: str, target: str, cell: Cell | None) -> CellJson:
-    told: CellJson = {"source": source, "target": target, "same": source == target, "shapes": 0, "known": 0,
+    base: CellJson = {"source": source, "target": target, "same": source == target, "shapes": 0, "known": 0,
                             **_shares(Cell())}
     if cell is None:
-        return told
-    return {**told, "shapes": len(cell.transfers), "known": len(cell.tried), **_shares(cell)}
+        return base
+    return {**base, "shapes": len(cell.transfers), "known": len(cell.tried), **_shares(cell)}
 
 
 def _shares(cell: Cell) -> SharesJson:
@@ -202,9 +202,9 @@ def bucket_report(operator: str) -> BucketsJson:
     return {
         "operator": operator, "policy": policy.as_json(), "text": policy.text, "edited": policy != BUCKETS,
         "exact": list(exact_dims(operator)), "buckets": _count_buckets(operator),
-        "choices": [{"steps": one.steps_per_doubling, "word": STEPS[one.steps_per_doubling], "now": one == policy,
-                     **_cost(shared_bucket_cell(pairs, one))} for one in choices],
-        "bands": _bands(pairs, policy), "pairs": len(pairs), "recorded": any(one.label for one in spaces),
+        "choices": [{"steps": choice.steps_per_doubling, "word": STEPS[choice.steps_per_doubling], "now": choice == policy,
+                     **_cost(shared_bucket_cell(pairs, choice))} for choice in choices],
+        "bands": _bands(pairs, policy), "pairs": len(pairs), "recorded": any(space.label for space in spaces),
         "tune_next": _tune_next(operator, policy, spaces)}
 
 
@@ -229,7 +229,7 @@ def _tune_next(operator: str, policy: Buckets, spaces: Sequence[MeasuredSpace]) 
     definition = operators.find(operator)
     if definition is None or not policy.steps_per_doubling:
         return []
-    tuned = {one.what[2] for one in spaces}
+    tuned = {space.what[2] for space in spaces}
     rows = list[TuneNextJson]()
     for entry in CachedConfig.objects.filter(operator=operator).order_by("-updated")[:50]:
         for name in [dim.name for dim in definition.dims if not dim.exact and dim.name in entry.shape]:
@@ -251,5 +251,5 @@ def expected_loss_text(answer: Mapping[str, Any]) -> str:
     if answer.get("rule") == Rule.EXACT:
         return "none: it was measured at this very shape"
     inside = "; it was measured at another shape of the bucket" if answer.get("rule") == Rule.BUCKET else ""
-    known = "not known: no trial tells" if loss is None else f"{100 * loss:.1f} % slower than the best known there"
-    return known + inside
+    loss_text = "not known: no trial tells" if loss is None else f"{100 * loss:.1f} % slower than the best known there"
+    return loss_text + inside

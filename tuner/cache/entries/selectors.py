@@ -41,7 +41,7 @@ _NO_BANS = Bans()
 def measured_spaces(operator: str = "") -> tuple[MeasuredSpace, ...]:
     """Return every finished job and imported space, oldest first; they are read again only when one was added."""
     spaces = _read_spaces(*_spaces_version())
-    return tuple(one for one in spaces if one.operator == operator) if operator else spaces
+    return tuple(space for space in spaces if space.operator == operator) if operator else spaces
 
 
 def _spaces_version() -> tuple[Any, ...]:
@@ -55,9 +55,9 @@ def _spaces_version() -> tuple[Any, ...]:
 def _read_spaces(*changed: Any) -> tuple[MeasuredSpace, ...]:
     jobs = list(TuneJob.objects.filter(status=TuneJob.Status.DONE).order_by("-finished", "-pk")[:MAX_JOBS])
     times: dict[int, dict[str, float | None]] = {job.pk: {} for job in jobs}
-    known = {name: operators.find(name) for name in {job.operator for job in jobs}}
-    complete = {job.pk: one.complete if (one := known[job.operator]) else dict for job in jobs}
-    exact = {name: frozenset(exact_dims(name)) for name in known}
+    by_name = {name: operators.find(name) for name in {job.operator for job in jobs}}
+    complete = {job.pk: operator.complete if (operator := by_name[job.operator]) else dict for job in jobs}
+    exact = {name: frozenset(exact_dims(name)) for name in by_name}
     rows = TrialRow.objects.filter(job__in=list(times)).values_list("job_id", "config", "median_ms", "facts__ended").iterator()
     for job_id, config, median_ms, ended in rows:
         if ended != "raced":                     # a raced one was given up early: its median is no measurement to compare with
@@ -76,7 +76,7 @@ def _imported_space(file: ImportedFile) -> MeasuredSpace:
 
 def _own_spaces(*changed: Any) -> list[MeasuredSpace]:
     """Return the jobs' spaces: what a file says decides over no entry that was measured here."""
-    return [one for one in _read_spaces(*changed) if one.source.startswith(_JOB)]
+    return [space for space in _read_spaces(*changed) if space.source.startswith(_JOB)]
 
 
 def expected_losses() -> rules.Loss:
@@ -88,8 +88,8 @@ def expected_losses() -> rules.Loss:
 def _compute_losses(*changed: Any) -> rules.Loss:
     spaces = _own_spaces(*changed)
     gpus, toolkits, near = {}, {}, {}
-    for operator in {one.operator for one in spaces}:
-        mine = [one for one in spaces if one.operator == operator]
+    for operator in {space.operator for space in spaces}:
+        mine = [space for space in spaces if space.operator == operator]
         gpus[operator], toolkits[operator] = between_gpus(mine), between_toolkits(mine)
         near[operator] = cells_by_distance(_operator_steps(operator, *changed))
 
@@ -102,7 +102,7 @@ def _compute_losses(*changed: Any) -> rules.Loss:
         elif rule == rules.Rule.OTHER_TOOLKIT and key.operator in toolkits:
             cell = toolkits[key.operator].cells.get((key.toolkit, wanted.toolkit))
         elif rule == rules.Rule.NEAREST_BUCKET:
-            cell = next((one for limit, one in near.get(key.operator, ()) if distance <= limit), None)
+            cell = next((near_cell for limit, near_cell in near.get(key.operator, ()) if distance <= limit), None)
         return cell.loss if cell else None
     return loss
 
@@ -114,7 +114,7 @@ def bucket_loss(operator: str, policy: Buckets) -> float | None:
 
 @lru_cache(maxsize=32)
 def _operator_steps(operator: str, *changed: Any) -> tuple[ShapeStep, ...]:
-    return tuple(shape_steps([one for one in _own_spaces(*changed) if one.operator == operator]))
+    return tuple(shape_steps([space for space in _own_spaces(*changed) if space.operator == operator]))
 
 
 OPEN = "open"                      # of a state filter: worth a look
@@ -154,8 +154,8 @@ def bucket_policy(operator: str) -> Buckets:
 
 def exact_dims(operator: str) -> tuple[str, ...]:
     """Return the dimensions that are never rounded: the kernel's code depends on them."""
-    known = operators.find(operator)
-    return tuple(dim.name for dim in known.dims if dim.exact) if known else ()
+    definition = operators.find(operator)
+    return tuple(dim.name for dim in definition.dims if dim.exact) if definition else ()
 
 
 def bucket(operator: str, shape: Mapping[str, int]) -> str:
@@ -176,9 +176,9 @@ def as_entry(row: CachedConfig, bans: Bans = _NO_BANS) -> rules.Entry:
     key = rules.Key(row.operator, row.dtype, row.shape_bucket, row.gpu, row.compute_capability, row.toolkit,
                     row.source_hash, row.driver, row.policy, row.flush)
     mine = bans.of(row.operator, row.dtype, row.config, row.compute_capability)
-    held = next((ban for ban in mine if rules.holds_under((ban.toolkit, ban.source_hash), row.toolkit, row.source_hash)), None)
-    free = held is None or row.state == rules.State.QUARANTINED               # then a person's reason goes first
-    state, why = (rules.State(row.state), row.state_why) if free or held is None else (rules.State.QUARANTINED, held.why)
+    hold = next((ban for ban in mine if rules.holds_under((ban.toolkit, ban.source_hash), row.toolkit, row.source_hash)), None)
+    free = hold is None or row.state == rules.State.QUARANTINED               # then a person's reason goes first
+    state, why = (rules.State(row.state), row.state_why) if free or hold is None else (rules.State.QUARANTINED, hold.why)
     guard = row.evidence.get("guard") or {}
     low = guard.get("low") if guard.get("verdict") == "faster" else None
     barred = sorted({(ban.toolkit, ban.source_hash) for ban in mine})
@@ -269,15 +269,15 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
     why          add every entry that was considered, and why it does not serve
     environment  driver, policy, flush, source_hash, compute_capability
     """
-    wanted = wanted_key(operator, dtype, gpu, shape, toolkit=toolkit, **environment)
+    key = wanted_key(operator, dtype, gpu, shape, toolkit=toolkit, **environment)
     rows = {row.pk: row for row in config_list().filter(operator=operator, dtype=dtype)}
     bans, exact, policy, expected = read_bans(), exact_dims(operator), bucket_policy(operator), expected_losses()
-    known = [as_entry(row, bans) for row in rows.values()]
-    barred = {entry.id: _not_asked_for(entry, verified, recorded) for entry in known}
-    served = rules.look_up([entry for entry in known if not barred[entry.id]], wanted, exact, policy, expected, shape)
+    candidates = [as_entry(row, bans) for row in rows.values()]
+    barred = {entry.id: _not_asked_for(entry, verified, recorded) for entry in candidates}
+    served = rules.look_up([entry for entry in candidates if not barred[entry.id]], key, exact, policy, expected, shape)
     answer: Any = {
-        "operator": operator, "dtype": dtype, "gpu": gpu, "shape": dict(shape), "bucket": wanted.bucket,
-        "compute_capability": wanted.compute_capability, "toolkit": toolkit}
+        "operator": operator, "dtype": dtype, "gpu": gpu, "shape": dict(shape), "bucket": key.bucket,
+        "compute_capability": key.compute_capability, "toolkit": toolkit}
     if served is None:
         rule = rules.Rule.DEFAULT
         answer |= {"rule": rule, "why": rules.WHY[rule], "config": default_config(operator, dtype, gpu, shape), "entry": None,
@@ -290,18 +290,18 @@ def config_best(operator: str, dtype: str, gpu: str, shape: Mapping[str, int], t
                    "differs": list(served.differs),
                    "distance": served.distance, "measured_shape": dict(served.entry.shape) or None,
                    "library": served.entry.library if served.rule in rules.OWN_BUCKET else None}
-    aside = None if verified or recorded else rules.look_up(known, wanted, exact, policy, expected, shape)
+    aside = None if verified or recorded else rules.look_up(candidates, key, exact, policy, expected, shape)
     answer["recording"] = aside.entry.id if aside and aside.entry.recorded else None
     if aside and aside.entry.recorded:
         answer["why"] += f"; {rules.recording_fits(aside.entry.id, aside.rule)}"
     if why:
         answer["considered"] = [
             _considered_row(entry, rows[entry.id], served, barred[entry.id] or rules.match_entry(
-                entry, wanted, exact, policy, expected, shape)) for entry in known]
+                entry, key, exact, policy, expected, shape)) for entry in candidates]
         answer["considered"].sort(key=lambda one: (not one["serves"], one["refused"] is not None, one["order"], one["id"]))
         answer["rules"] = rule_table(answer["considered"], served.rule if served else rules.Rule.DEFAULT)
-    told: BestJson = answer
-    return told
+    reply: BestJson = answer
+    return reply
 
 
 def _not_asked_for(entry: rules.Entry, verified: bool, recorded: bool) -> str:
@@ -313,27 +313,27 @@ def _not_asked_for(entry: rules.Entry, verified: bool, recorded: bool) -> str:
 
 def default_config(operator: str, dtype: str, gpu: str, shape: Mapping[str, int]) -> dict[str, Any]:
     """Return the default configuration of a problem."""
-    known = operators.find(operator)
-    return dict(config_in_order(known.default_config(shape, dtype, limits(gpu)))) if known else {}
+    definition = operators.find(operator)
+    return dict(config_in_order(definition.default_config(shape, dtype, limits(gpu)))) if definition else {}
 
 
 def _considered_row(entry: rules.Entry, row: CachedConfig, served: rules.Match | None, way: rules.Match | str) -> ConsideredJson:
     """Return one line of "why this one": an entry, and how it could serve or why not."""
-    told: ConsideredJson = {
+    base: ConsideredJson = {
         "id": entry.id, "bucket": entry.key.bucket, "shape": dict(entry.shape), "gpu": entry.key.gpu, "toolkit": entry.key.toolkit,
         "origin": str(entry.origin), "state": str(entry.state), "recorded": row.recorded,
         "config": config_in_order(entry.config), "median_ms": row.median_ms,
         "serves": served is not None and served.entry.id == entry.id,
         "rule": None, "refused": None, "order": [], "differs": [], "expected_loss": None}
     if isinstance(way, str):
-        return {**told, "refused": way}
-    return {**told, "rule": str(way.rule), "order": list(rules.serving_order(way)), "differs": list(way.differs),
+        return {**base, "refused": way}
+    return {**base, "rule": str(way.rule), "order": list(rules.serving_order(way)), "differs": list(way.differs),
             "expected_loss": way.loss}
 
 
 def rule_table(considered: Sequence[Mapping[str, Any]], served: rules.Rule) -> list[RuleJson]:
     """Return each rule in order with the number of entries it found and whether it served."""
-    return [{"rule": str(rule), "why": why, "found": sum(one["rule"] == rule for one in considered), "served": rule == served}
+    return [{"rule": str(rule), "why": why, "found": sum(entry["rule"] == rule for entry in considered), "served": rule == served}
             for rule, why in rules.WHY.items()]
 
 
@@ -439,8 +439,8 @@ class ConfigJson(TypedDict):
 
 def config_json(row: CachedConfig, bans: Bans = _NO_BANS) -> ConfigJson:
     """Return an entry as the API sends it, its state as the quarantines make it."""
-    seen = as_entry(row, bans)
-    return make_answer(ConfigJson, row, state=str(seen.state), state_why=seen.state_why, job=row.job_id, imported=row.imported_id,
+    view = as_entry(row, bans)
+    return make_answer(ConfigJson, row, state=str(view.state), state_why=view.state_why, job=row.job_id, imported=row.imported_id,
                        triton=triton_text.config_call(config_in_order(row.config)))
 
 

@@ -40,9 +40,9 @@ def record_environment(gpu: str, toolkit: str, driver: str = "") -> bool:
     gpu, toolkit, driver = gpu[:120], toolkit[:80], driver[:40]
     if not gpu or toolkit in ("", "unknown"):
         return False
-    seen, new = GpuEnvironment.objects.get_or_create(gpu=gpu, toolkit=toolkit, driver=driver)
+    environment, new = GpuEnvironment.objects.get_or_create(gpu=gpu, toolkit=toolkit, driver=driver)
     if not new:
-        seen.save(update_fields=["last_seen"])
+        environment.save(update_fields=["last_seen"])
         return False
     for row in CachedConfig.objects.filter(gpu=gpu, recorded="", state=State.VERIFIED):
         why = why_older(row.toolkit, row.driver, toolkit, driver)
@@ -62,8 +62,8 @@ def why_older(toolkit: str, driver: str, now_toolkit: str, now_driver: str) -> s
 
 def initial_state(gpu: str, toolkit: str, driver: str) -> tuple[State, str]:
     """Return the state of an entry being written, and why: verified, unless its GPU was seen with something newer."""
-    for seen in GpuEnvironment.objects.filter(gpu=gpu):
-        why = why_older(toolkit, driver, seen.toolkit, seen.driver)
+    for environment in GpuEnvironment.objects.filter(gpu=gpu):
+        why = why_older(toolkit, driver, environment.toolkit, environment.driver)
         if why:
             return State.UNVERIFIED, why
     return State.VERIFIED, ""
@@ -100,8 +100,8 @@ def state_set(row: CachedConfig, state: State, why: str) -> None:
 
 def config_set_state(row: CachedConfig, state: str, by: Any, why: str = "") -> CachedConfig:
     """Set a state that a person chose: an entry must not serve, or may again."""
-    told = f"by {by.get_username() if by else 'nobody known'}" + (f": {why}" if why else "")
-    state_set(row, rules.State(state), told)
+    reason = f"by {by.get_username() if by else 'nobody known'}" + (f": {why}" if why else "")
+    state_set(row, rules.State(state), reason)
     return row
 
 
@@ -192,9 +192,9 @@ def _measured_here(entry: CachedConfig | None, finalists: Sequence[Finalist]) ->
     """Return the entry's configuration as it was measured in turn with the others; None where it was not."""
     if entry is None:
         return None
-    wanted = config_key(entry.config)
-    return next((one for one in finalists if config_key(one.config) == wanted
-                 and (one.slower_by is not None or not isinstance(one.outcome, Measured))), None)
+    key = config_key(entry.config)
+    return next((finalist for finalist in finalists if config_key(finalist.config) == key
+                 and (finalist.slower_by is not None or not isinstance(finalist.outcome, Measured))), None)
 
 
 def _stands(entry: CachedConfig, winner: Measured, environment: Mapping[str, Any], here: Finalist | None) -> bool:
@@ -220,9 +220,9 @@ def _choose_never_worse(job: TuneJob, winner: Measured, finalists: Sequence[Fina
     It is the default's unless the winner is faster by the whole interval, or the default was not measured.
     """
     best = dict(job.best_config or {})
-    known = operators.find(job.operator)
-    if default is None and known is not None and not known.problems(job.shape, job.dtype):
-        default = known.default_config(job.shape, job.dtype, limits(job.gpu))
+    definition = operators.find(job.operator)
+    if default is None and definition is not None and not definition.problems(job.shape, job.dtype):
+        default = definition.default_config(job.shape, job.dtype, limits(job.gpu))
     if default is None:
         return check_default(_times(winner), None), best, winner.median_ms
     if config_key(default) == config_key(best):
@@ -239,11 +239,11 @@ def _times(outcome: Measured) -> dict[str, Any]:
 
 def _default_times(job: TuneJob, finalists: Sequence[Finalist], default: Config) -> dict[str, Any] | None:
     """Return the default as it was measured: among the finalists, else its trial, else its median only."""
-    wanted = config_key(default)
+    key = config_key(default)
     for finalist in finalists:
-        if config_key(finalist.config) == wanted and isinstance(finalist.outcome, Measured):
+        if config_key(finalist.config) == key and isinstance(finalist.outcome, Measured):
             return _times(finalist.outcome)
-    trial = job.trials.filter(outcome="measured", config_key=wanted).first()
+    trial = job.trials.filter(outcome="measured", config_key=key).first()
     if trial is not None:
         return {"median_ms": trial.median_ms, "facts": trial.facts}
     return {"median_ms": job.default_ms} if job.default_ms else None

@@ -63,20 +63,20 @@ class BucketsApi(APIView):
 
     @extend_schema(operation_id="configs_buckets_set", request=BucketRequest, responses=SetBucketsJson)
     def put(self, request: Request) -> Response:
-        given = validated(BucketRequest, request.data)
+        fields = validated(BucketRequest, request.data)
         try:
-            policy = Buckets.from_json(given)
+            policy = Buckets.from_json(fields)
         except ValueError as error:
             raise ValidationError({"policy": [str(error)]}) from error
-        name = _operator(given["operator"])
+        name = _operator(fields["operator"])
         moved = services.policy_set(name, policy, request.user)
         return Response({**portability_selectors.bucket_report(name), "moved": moved})
 
 
 def _operator(name: str) -> str:
-    known = [*operators.all_operators(), *portability_selectors.operator_names()]
-    if name not in known:
-        raise ValidationError({"operator": [f"choose one of {', '.join(dict.fromkeys(known))}"]})
+    names = [*operators.all_operators(), *portability_selectors.operator_names()]
+    if name not in names:
+        raise ValidationError({"operator": [f"choose one of {', '.join(dict.fromkeys(names))}"]})
     return name
 
 
@@ -115,7 +115,7 @@ class ImportApi(APIView):
         """Files that were brought, newest first, and the formats that are read and written."""
         page = read_page(request, ImportedFile.objects.defer("tested"), LIST_LIMIT)
         return page.answer({"files": [import_json(file) for file in page.rows],
-                            "formats": {name: plain(one) for name, one in FORMATS.items()}})
+                            "formats": {name: plain(file_format) for name, file_format in FORMATS.items()}})
 
     @extend_schema(operation_id="configs_import", request={"multipart/form-data": OpenApiTypes.OBJECT},
                    responses={201: ImportJson})
@@ -123,7 +123,7 @@ class ImportApi(APIView):
         """A file, and as fields what it does not say: format, operator, dtype, gpu, toolkit, shape ("K=4096")."""
         form = ImportForm(request.data, request.FILES)
         if not form.is_valid():
-            raise ValidationError({name: [str(each) for each in errors] for name, errors in form.errors.items()})
+            raise ValidationError({name: [str(message) for message in errors] for name, errors in form.errors.items()})
         sent = form.cleaned_data["file"]
         try:
             if sent.size > exchange_services.MAX_BYTES:

@@ -20,7 +20,7 @@ from tuner.jobs.selectors import stored_trials
 from tuner.models import CachedConfig, TuneJob
 from tuner.texts import config_in_order, in_order
 
-EXPORTS = tuple(name for name, one in FORMATS.items() if one.writes)
+EXPORTS = tuple(name for name, file_format in FORMATS.items() if file_format.writes)
 UNVERIFIED = "unverified"            # folder of what was never measured here, beside what was
 SERVING = (rules.State.VERIFIED, rules.State.UNVERIFIED)
 MAX_ENTRIES = 5_000

@@ -45,18 +45,18 @@ class AskForm(forms.Form):
         self.toolkits = list(GpuEnvironment.objects.order_by("-last_seen").values_list("toolkit", flat=True).distinct()[:20])
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
-        known = operators.find(given.get("operator", ""))
+        fields = super().clean() or {}
+        definition = operators.find(fields.get("operator", ""))
         try:
-            given["shape"] = parse_shape(given.get("shape", ""))
+            fields["shape"] = parse_shape(fields.get("shape", ""))
         except ValueError as error:
             self.add_error("shape", str(error))
-            return given
-        if known is not None:
-            given["dtype"] = given.get("dtype") or known.dtypes[0]
-            for name, problem in known.problems(given["shape"], given["dtype"]).items():
+            return fields
+        if definition is not None:
+            fields["dtype"] = fields.get("dtype") or definition.dtypes[0]
+            for name, problem in definition.problems(fields["shape"], fields["dtype"]).items():
                 self.add_error("dtype" if name == "dtype" else "shape", problem)
-        return given
+        return fields
 
 
 class ImportForm(forms.Form):
@@ -64,7 +64,7 @@ class ImportForm(forms.Form):
 
     file = forms.FileField(label="File")
     format = forms.ChoiceField(label="Format", required=False, help_text="by name and content, unless you choose",
-                               choices=[("", "find out"), *((name, one.title) for name, one in FORMATS.items())])
+                               choices=[("", "find out"), *((name, file_format.title) for name, file_format in FORMATS.items())])
     operator = forms.CharField(label="Operator", max_length=60, required=False,
                                widget=forms.TextInput(attrs={"list": "known-operators"}))
     dtype = forms.CharField(label="Type", max_length=16, required=False)
@@ -87,8 +87,8 @@ class ImportForm(forms.Form):
     @property
     def hints(self) -> Hints:
         """Return what the form says of the file."""
-        given = self.cleaned_data
-        return Hints(given["operator"], given["dtype"], given["gpu"], given["toolkit"], given["shape"])
+        fields = self.cleaned_data
+        return Hints(fields["operator"], fields["dtype"], fields["gpu"], fields["toolkit"], fields["shape"])
 
 
 class BucketForm(forms.Form):
@@ -105,5 +105,5 @@ class BucketForm(forms.Form):
     @property
     def policy(self) -> Buckets:
         """Return the bucket policy of the form."""
-        given = self.cleaned_data
-        return Buckets(given["exact_up_to"], given["steps_per_doubling"], given["max_distance"])
+        fields = self.cleaned_data
+        return Buckets(fields["exact_up_to"], fields["steps_per_doubling"], fields["max_distance"])

@@ -139,8 +139,8 @@ def download_response(done: export_selectors.Export) -> HttpResponse:
     if done.unverified:
         answer["X-Unverified"] = f"{len(done.unverified)} of {len(done.files)} files: never measured here"
     if done.left_out:
-        said = "; ".join(f"{count} x {why}" for why, count in done.left_out.items())
-        answer["X-Left-Out"] = said.encode("ascii", "replace").decode()[:900]
+        summary = "; ".join(f"{count} x {why}" for why, count in done.left_out.items())
+        answer["X-Left-Out"] = summary.encode("ascii", "replace").decode()[:900]
     return answer
 
 

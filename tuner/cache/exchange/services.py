@@ -75,7 +75,7 @@ def import_file(*, owner: Any, name: str, data: bytes, format: str = "", hints: 
 
 
 def _unpack(data: bytes, name: str) -> bytes:
-    opener = next((one for magic, one in _UNPACK.items() if data.startswith(magic)), None)
+    opener = next((candidate for magic, candidate in _UNPACK.items() if data.startswith(magic)), None)
     if opener is None:
         return data
     try:
@@ -89,18 +89,18 @@ def _unpack(data: bytes, name: str) -> bytes:
 
 
 def _import_configs(file: ImportedFile, document: Document, hints: Hints) -> ImportedFile:
-    said = _with_hints(document, hints)
-    _fill_in_names(file, said, hints)
+    facts = _with_hints(document, hints)
+    _fill_in_names(file, facts, hints)
     refused: Counter[str] = Counter(document.refused)
     rows, groups = list(document.rows), dict[str, list[Row]]()
-    known = find(file.operator)
+    definition = find(file.operator)
     kernels = sorted({", ".join(triton_text.own_names(row.config)) for row in rows if row.median_ms is None})
-    if known is None and len(kernels) > 1:         # of an operator here the others are refused one by one
+    if definition is None and len(kernels) > 1:         # of an operator here the others are refused one by one
         raise FormatError(file.name, f"holds configurations of more than one kernel: {'; '.join(kernels[:5])[:300]}",
                           "Give the list of one kernel at a time.")
     for row in rows:
         shape = {name: size for name, size in {**hints.shape, **row.shape}.items() if name != "topk"}
-        problem = _config_problem(known, file.dtype, shape, row.config)
+        problem = _config_problem(definition, file.dtype, shape, row.config)
         if problem:
             refused[problem] += 1
         else:
@@ -128,10 +128,10 @@ def _import_shape(file: ImportedFile, document: Document, rows: list[Row]) -> in
         return 0
     best = (timed or rows)[0]
     config = _make_completer(file.operator)(best.config)
-    told = {"file": file.name, "format": FORMATS[file.format].title, "notes": list(document.notes),
-            "timings": [[dict(row.config), row.median_ms] for row in timed[:20]]}
+    evidence = {"file": file.name, "format": FORMATS[file.format].title, "notes": list(document.notes),
+                "timings": [[dict(row.config), row.median_ms] for row in timed[:20]]}
     evidence_put(origin=rules.Origin.IMPORT, operator=file.operator, dtype=file.dtype, shape=best.shape, gpu=file.gpu,
-                 config=config, median_ms=best.median_ms, toolkit=file.toolkit, evidence=told, imported=file)
+                 config=config, median_ms=best.median_ms, toolkit=file.toolkit, evidence=evidence, imported=file)
     file.shape, file.best_ms = dict(best.shape), best.median_ms
     return 1
 
@@ -139,9 +139,9 @@ def _import_shape(file: ImportedFile, document: Document, rows: list[Row]) -> in
 def _import_trials(file: ImportedFile, data: bytes, hints: Hints) -> ImportedFile:
     """Write a whole space: trials for the matrix, the winner as an entry where the operator is known."""
     landscape, space = _load_landscape(file, data)
-    said = Document(file.format, file.name, (), operator=hints.operator or landscape.operator, dtype=landscape.dtype or "",
-                    gpu=landscape.gpu)
-    _fill_in_names(file, _with_hints(said, hints), hints)
+    document = Document(file.format, file.name, (), operator=hints.operator or landscape.operator, dtype=landscape.dtype or "",
+                        gpu=landscape.gpu)
+    _fill_in_names(file, _with_hints(document, hints), hints)
     file.shape = dict(hints.shape or space.shape)
     if wrong := _shape_problem(file.shape):
         raise FormatError(file.name, wrong, "Say the shape: M=4096 N=4096 K=4096.")
@@ -183,13 +183,13 @@ def _with_hints(document: Document, hints: Hints) -> Document:
 
 def _fill_in_names(file: ImportedFile, said: Document, hints: Hints) -> None:
     """Fill in operator, dtype and GPU from the hints. Raises FormatError where one is missing."""
-    known = find(said.operator)
+    definition = find(said.operator)
     dtype = hints.dtype if hints.dtype and said.dtype in ("bf16", "") else said.dtype
     missing = [word for word, value in (("the operator", said.operator), ("the GPU", said.gpu)) if not value]
     if missing:
         raise FormatError(file.name, f"does not say {' and '.join(missing)}", "Say it in the form, or as --operator, --gpu.")
     file.operator, file.gpu, file.toolkit = said.operator[:60], said.gpu[:120], said.toolkit[:80]
-    file.dtype = (dtype or (known.dtypes[0] if known else ""))[:16]
+    file.dtype = (dtype or (definition.dtypes[0] if definition else ""))[:16]
 
 
 def _config_problem(known: Operator | None, dtype: str, shape: Mapping[str, int], config: Mapping[str, Any]) -> str:
@@ -203,10 +203,10 @@ def _config_problem(known: Operator | None, dtype: str, shape: Mapping[str, int]
     if problems:
         return next(iter(problems.values()))
     names = set(known.parameters or known.complete(known.default_config(shape, dtype, limits(""))))
-    given = set(known.complete(config))
-    if given - names:
-        return f"{known.name} has no parameter {', '.join(sorted(given - names)[:3])}"
-    return f"does not name {', '.join(sorted(names - given)[:3])}" if names - given else ""
+    keys = set(known.complete(config))
+    if keys - names:
+        return f"{known.name} has no parameter {', '.join(sorted(keys - names)[:3])}"
+    return f"does not name {', '.join(sorted(names - keys)[:3])}" if names - keys else ""
 
 
 def _shape_problem(shape: Mapping[str, Any]) -> str:
@@ -218,8 +218,8 @@ def _shape_problem(shape: Mapping[str, Any]) -> str:
 
 def _make_completer(operator: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return a function that names every parameter of an operator's configurations."""
-    known = find(operator)
-    return known.complete if known else dict
+    definition = find(operator)
+    return definition.complete if definition else dict
 
 
 def _pack_times(times: Mapping[str, float | None]) -> bytes:

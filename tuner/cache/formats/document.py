@@ -108,10 +108,10 @@ def check_config(value: Any, lists: bool = False) -> dict[str, Any] | str:
         return "no configuration"
     if len(value) > MAX_PARAMETERS:
         return f"more than {MAX_PARAMETERS} parameters"
-    for name, one in value.items():
+    for name, entry in value.items():
         if not isinstance(name, str) or not 0 < len(name) <= MAX_TEXT or not storable(name):
             return "a parameter without a name"
-        if not (_is_scalar(one) or (lists and _is_plain_list(one))):
+        if not (_is_scalar(entry) or (lists and _is_plain_list(entry))):
             return f"{name[:40]} is neither a number, a text nor a flag"
     return dict(value)
 
@@ -129,7 +129,7 @@ def _is_plain_list(value: Any, depth: int = 0) -> bool:
         return True
     if not isinstance(value, list) or len(value) > MAX_PARAMETERS or depth > 2:
         return False
-    return all(one is None or _is_scalar(one) or _is_plain_list(one, depth + 1) for one in value)
+    return all(element is None or _is_scalar(element) or _is_plain_list(element, depth + 1) for element in value)
 
 
 def count_refusals(refusals: list[str]) -> dict[str, int]:

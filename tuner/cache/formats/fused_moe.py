@@ -135,14 +135,14 @@ def gemm_shape(name: Name, batch: int, hidden: int, topk: int) -> dict[str, int]
 
 def read(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> Document:
     """Read a file under its project's name; `dims`: K (hidden size) and topk of a MoE layer."""
-    said, dims = parse_name(name), dims or {}
-    if said is None:
+    spec, dims = parse_name(name), dims or {}
+    if spec is None:
         raise FormatError(name[-120:], "its name is none that vLLM or SGLang reads",
                           "Keep the file's own name: E=…,N=…,device_name=….json holds what it is for.")
     document = decode_json(data, name[-120:])
     if not isinstance(document, dict) or len(document) > MAX_ROWS:
         raise FormatError(name[-120:], "is no object of batch sizes")
-    if said.experts is not None and not (dims.get("K") and dims.get("topk")):
+    if spec.experts is not None and not (dims.get("K") and dims.get("topk")):
         raise FormatError(name[-120:], "its name holds neither the hidden size nor the experts per token",
                           "Say them: K=2048 topk=8, for example.")
     version = document.pop("triton_version", "")
@@ -154,20 +154,20 @@ def read(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> Docum
         elif isinstance(config, str):
             refusals.append(config)
         else:
-            shape = {"M": int(batch), "N": said.width, "K": said.depth or 0}
-            if said.experts is not None:
-                shape = gemm_shape(said, int(batch), dims["K"], dims["topk"])
-            rows.append(Row(from_moe_config(config, said.experts is not None), shape))
+            shape = {"M": int(batch), "N": spec.width, "K": spec.depth or 0}
+            if spec.experts is not None:
+                shape = gemm_shape(spec, int(batch), dims["K"], dims["topk"])
+            rows.append(Row(from_moe_config(config, spec.experts is not None), shape))
     if not rows:
         raise FormatError(name[-120:], "holds no configuration by batch size")
-    word = said.dtype + (f" [{said.block[0]},{said.block[1]}]" if said.block else "")
-    scaled = said.experts is None and (said.dtype, said.block) == SCALED
+    word = spec.dtype + (f" [{spec.block[0]},{spec.block[1]}]" if spec.block else "")
+    scaled = spec.experts is None and (spec.dtype, spec.block) == SCALED
     linear = LINEAR if scaled else UNSCALED
     other = f"recorded for {word}: another kernel than an unscaled one, with the same tile parameters"
     notes = [other] if word and not scaled else []
-    if said.down:
+    if spec.down:
         notes.append("SGLang's file for the second GEMM (down projection)")
-    return Document("sglang" if said.down or said.per_channel else "vllm", name, tuple(rows),
-                    operator=MOE if said.experts is not None else linear, dtype=DTYPES.get(said.dtype, said.dtype),
-                    gpu=said.gpu, toolkit=f"triton {version}" if isinstance(version, str) and version else "",
+    return Document("sglang" if spec.down or spec.per_channel else "vllm", name, tuple(rows),
+                    operator=MOE if spec.experts is not None else linear, dtype=DTYPES.get(spec.dtype, spec.dtype),
+                    gpu=spec.gpu, toolkit=f"triton {version}" if isinstance(version, str) and version else "",
                     refused=count_refusals(refusals), notes=tuple(notes))

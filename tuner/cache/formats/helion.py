@@ -70,10 +70,10 @@ def _read_entry(document: Mapping[str, Any], name: str, operator: str) -> Docume
     fields = {str(key): str(value)[:300] for key, value in fields.items()} if isinstance(fields, dict) else {}
     row = Row(_check_config(inside, name, operator), median_ms=positive_number(document.get("median_ms")))
     labels = {"specialization_key": "specialization", "kernel_source_hash": "kernel source", "backend": "backend"}
-    told = [f"{label}: {fields[key]}" for key, label in labels.items() if fields.get(key)]
+    notes = [f"{label}: {fields[key]}" for key, label in labels.items() if fields.get(key)]
     runtime = fields.get("runtime_name", "")
     return Document("helion", name, (row,), gpu=fields.get("hardware", "")[:120], toolkit=f"cuda {runtime}" if runtime else "",
-                    refused=count_refusals([]), notes=tuple(told))
+                    refused=count_refusals([]), notes=tuple(notes))
 
 
 def _check_config(value: Any, name: str, operator: str) -> dict[str, Any]:

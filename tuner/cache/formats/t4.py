@@ -49,8 +49,8 @@ def write_kernel_tuner(records: Sequence[Record], *, kernel: str, gpu: str, shap
         "schema_version": "1.1.0", "device_name": gpu, "kernel_name": kernel,
         "problem_size": pairs_text(shape), "tune_params_keys": names,
         "tune_params": values, "objective": "time",
-        "cache": {",".join(str(config.get(name, "")) for name in names): _cache_line(config, outcome, at)
-                  for config, outcome, at in records}}
+        "cache": {",".join(str(config.get(name, "")) for name in names): _cache_line(config, outcome, moment)
+                  for config, outcome, moment in records}}
     return json.dumps(document, indent=1) + "\n"
 
 

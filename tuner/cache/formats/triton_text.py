@@ -65,8 +65,8 @@ def read(data: bytes, name: str) -> Document:
         else:
             rows.append(Row(config))
     if not rows:
-        said = f" ({'; '.join(count_refusals(refusals))})" if refusals else ""
-        raise FormatError(name, f"holds no triton.Config with literal values{said}",
+        suffix = f" ({'; '.join(count_refusals(refusals))})" if refusals else ""
+        raise FormatError(name, f"holds no triton.Config with literal values{suffix}",
                           "Give Python text with triton.Config({...}, num_warps=…) in it.")
     return Document("triton", name, tuple(rows), refused=count_refusals(refusals))
 
@@ -90,18 +90,18 @@ def read_cache(data: bytes, name: str) -> Document:
         raise FormatError(name, "holds no configuration with a time")
     rows.sort(key=lambda row: row.median_ms or 0)
     key = document.get("key")
-    said = f"Triton's key: {', '.join(map(str, key))[:300]}" if isinstance(key, list) else ""
+    note = f"Triton's key: {', '.join(map(str, key))[:300]}" if isinstance(key, list) else ""
     return Document("triton-cache", name, tuple(rows), operator=name.removesuffix(".autotune.json")[:60],
-                    refused=count_refusals(refusals), notes=(said,) if said else ())
+                    refused=count_refusals(refusals), notes=(note,) if note else ())
 
 
 def _read_cached(pair: Any) -> dict[str, Any] | str:
     if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], dict):
         return "no pair of configuration and times"
-    said, kwargs = pair[0], pair[0].get("kwargs") or {}
+    fields, kwargs = pair[0], pair[0].get("kwargs") or {}
     if not isinstance(kwargs, dict):
         return "kwargs that are no parameters by name"
-    options = {name: said[name] for name in OPTIONS if said.get(name) is not None and said[name] != _DEFAULTS.get(name)}
+    options = {name: fields[name] for name in OPTIONS if fields.get(name) is not None and fields[name] != _DEFAULTS.get(name)}
     return check_config({**kwargs, **options})
 
 

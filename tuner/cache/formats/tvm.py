@@ -68,8 +68,8 @@ def read(data: bytes, name: str, operator: str = "") -> Document:
     tasks = sorted({trial.task for trial in trials})
     chosen = operator if operator in tasks else tasks[0] if len(tasks) == 1 else None
     if not trials:
-        said = f" ({'; '.join(count_refusals(refusals))})" if refusals else ""
-        raise FormatError(name, f"holds no trial of TVM{said}", HINT)
+        suffix = f" ({'; '.join(count_refusals(refusals))})" if refusals else ""
+        raise FormatError(name, f"holds no trial of TVM{suffix}", HINT)
     if chosen is None:
         raise FormatError(name, f"holds trials of {len(tasks)} tasks: {', '.join(tasks[:8])[:300]}",
                           "Name one of them as its operator.")
@@ -103,7 +103,7 @@ def _parse(value: Any) -> _Trial:
         workload, ((instructions, decisions), times, _, arguments) = value
         if type(workload) is not int:
             raise TypeError
-        config = {f"{instructions[at][0]}_{at}": decision for at, decision in decisions}
+        config = {f"{instructions[index][0]}_{index}": decision for index, decision in decisions}
         return _Trial(f"workload {workload}", arguments, config, times, 0)
     if "config" in value:
         _, task, arguments = value["input"][:3]
@@ -111,7 +111,7 @@ def _parse(value: Any) -> _Trial:
     inside, result = value["i"], value["r"]
     if isinstance(inside[0], list):
         key = json.loads(inside[0][0])
-        steps = {f"step{at:02}_{step[0]}": step[1:] for at, step in enumerate(inside[1][1])}
+        steps = {f"step{index:02}_{step[0]}": step[1:] for index, step in enumerate(inside[1][1])}
         return _Trial(str(key[0]), key[1:], steps, result[0], result[1])
     return _Trial(str(inside[1]), inside[2], _entity(inside[5]["e"]), result[0], result[1])
 
@@ -124,8 +124,8 @@ def _row(trial: _Trial) -> Row | str:
     """Return a trial that ran with its median in ms, or why it cannot be used."""
     if trial.error != 0:
         return f"it did not run: TVM's error {str(trial.error)[:10]}"
-    times = [positive_number(each) for each in trial.times_s] if isinstance(trial.times_s, list) else []
-    seconds = [each for each in times if each is not None]
+    times = [positive_number(time_s) for time_s in trial.times_s] if isinstance(trial.times_s, list) else []
+    seconds = [time_s for time_s in times if time_s is not None]
     if not seconds or len(seconds) != len(times) or max(seconds) >= 1e9:            # what TVM writes for a failure
         return "no finite time: it did not run"
     config = check_config(trial.config, lists=True)
@@ -137,19 +137,19 @@ def _row(trial: _Trial) -> Row | str:
 
 
 def _dimensions(arguments: Any) -> Iterator[tuple[str, int]]:
-    for at, each in enumerate(arguments):
-        if type(each) is int:
-            yield f"a{at}", each
-        elif isinstance(each, list):
-            shape = next((part for part in each[1:] if isinstance(part, list)), ()) if each[:1] == ["TENSOR"] else each
-            yield from ((f"{'t' if each[:1] == ['TENSOR'] else 'a'}{at}_{n}", size) for n, size in enumerate(shape)
+    for index, entry in enumerate(arguments):
+        if type(entry) is int:
+            yield f"a{index}", entry
+        elif isinstance(entry, list):
+            shape = next((part for part in entry[1:] if isinstance(part, list)), ()) if entry[:1] == ["TENSOR"] else entry
+            yield from ((f"{'t' if entry[:1] == ['TENSOR'] else 'a'}{index}_{n}", size) for n, size in enumerate(shape)
                         if type(size) is int)
 
 
 def _dtype(arguments: Any) -> str:
     """Return the first tensor's type in our words; "" where none is named."""
-    for each in arguments:
-        if isinstance(each, list) and each[:1] == ["TENSOR"]:
-            name = next((part for part in each[1:] if isinstance(part, str)), "")
+    for argument in arguments:
+        if isinstance(argument, list) and argument[:1] == ["TENSOR"]:
+            name = next((part for part in argument[1:] if isinstance(part, str)), "")
             return DTYPES.get(name, name[:16])
     return ""

@@ -86,7 +86,7 @@ class ServedRow(serializers.Serializer[None]):
     operator = Text(60)
     dtype = Text(16)
     bucket = Text(200)
-    rule = serializers.ChoiceField([str(each) for each in Rule])
+    rule = serializers.ChoiceField([str(member) for member in Rule])
     entry = Whole(min_value=0, max_value=2**63 - 1, allow_null=True, default=None)
     launches = Whole(min_value=0, max_value=MAX_LAUNCHES)
     asked = Whole(min_value=0, max_value=MAX_LAUNCHES, default=0)
@@ -125,11 +125,11 @@ class Parameters(serializers.DictField):
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         _check_names(data, MAX_PARAMETERS)
         values: dict[str, Any] = super().to_internal_value(data)
-        for name, each in values.items():
-            fine = isinstance(each, bool) or (isinstance(each, str) and len(each) <= 60 and storable(each)) or (
-                isinstance(each, int | float) and abs(each) < 2**40)                   # NaN and Infinity are not
+        for name, entry in values.items():
+            fine = isinstance(entry, bool) or (isinstance(entry, str) and len(entry) <= 60 and storable(entry)) or (
+                isinstance(entry, int | float) and abs(entry) < 2**40)                   # NaN and Infinity are not
             if not fine:
-                raise serializers.ValidationError(f"{name}={str(each)[:40]!r} is no parameter's value")
+                raise serializers.ValidationError(f"{name}={str(entry)[:40]!r} is no parameter's value")
         if not values:
             raise serializers.ValidationError("a configuration names a parameter at least")
         return values
@@ -253,19 +253,19 @@ class SnapshotApi(APIView):
     @extend_schema(operation_id="configs_snapshot", responses=SnapshotJson | RevokedJson, parameters=[SnapshotQuery])
     def get(self, request: Request) -> HttpResponse:
         """Everything that launches on one GPU are served, the rules applied. Answers 304 to the ETag of the same snapshot."""
-        asked = validated(SnapshotQuery, request.query_params)
-        if asked["revoked"]:
-            told = asked["toolkit"] if "toolkit" in request.query_params else None
-            return Response({"revoked": services.list_revoked(asked["id"], told)}, headers={"Cache-Control": "private, no-cache"})
-        name = asked["id"] or services.take_snapshot(asked["verified"])
+        query = validated(SnapshotQuery, request.query_params)
+        if query["revoked"]:
+            kit = query["toolkit"] if "toolkit" in request.query_params else None
+            return Response({"revoked": services.list_revoked(query["id"], kit)}, headers={"Cache-Control": "private, no-cache"})
+        name = query["id"] or services.take_snapshot(query["verified"])
         etag = f'"{name}"'
         if request.headers.get("If-None-Match") == etag:
             return HttpResponse(status=304, headers={"ETag": etag})
-        document = services.snapshot_view(name, asked["gpu"], asked["compute_capability"], asked["toolkit"], asked["sms"],
-                                          recorded=asked["recorded"])
+        document = services.snapshot_view(name, query["gpu"], query["compute_capability"], query["toolkit"], query["sms"],
+                                          recorded=query["recorded"])
         if document is None:
             raise NotFound("no such snapshot; leave out id for the newest")
-        if asked["verified"] and not document.get("verified"):
+        if query["verified"] and not document.get("verified"):
             raise NotFound("that snapshot holds what is not verified too; leave out id for the newest that does not")
         return Response(document, headers={"ETag": etag, "Cache-Control": "private, no-cache"})
 
@@ -322,8 +322,8 @@ class ServedApi(APIView):
     @extend_schema(operation_id="configs_served_report", request=ServedReport, responses=LaunchesJson)
     def post(self, request: Request) -> Response:
         """A client tells what it served since it last told."""
-        given = validated(ServedReport, request.data)
-        return Response(services.record_launches(reporter=request.user, rows=given.pop("served"), **given))
+        fields = validated(ServedReport, request.data)
+        return Response(services.record_launches(reporter=request.user, rows=fields.pop("served"), **fields))
 
 
 class ListenedApi(APIView):

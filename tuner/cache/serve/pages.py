@@ -19,8 +19,8 @@ ROWS = 500
 @require_safe
 def served_list(request: HttpRequest) -> HttpResponse:
     """Show what launches were served (?days=7)."""
-    asked = request.GET.get("days", "")
-    days = min(365, max(1, int(asked))) if asked.isdecimal() and len(asked) < 9 else selectors.DAYS
+    text = request.GET.get("days", "")
+    days = min(365, max(1, int(text))) if text.isdecimal() and len(text) < 9 else selectors.DAYS
     rows = selectors.launches_since(days)
     shares = selectors.rule_shares(rows)
     total = sum(row["launches"] for row in rows)

@@ -43,8 +43,8 @@ def freeze(entries: Sequence[Entry], operators: Mapping[str, Mapping[str, Any]],
     verified  of the entries only those that `rules.is_verified`
     plain   entry → what is fastest for kernels without the operator's newer parameters, where that is another configuration
     """
-    kept = [entry for entry in entries if not verified or is_verified(entry)]
-    frozen = sorted((asdict(entry) for entry in kept), key=lambda entry: int(entry["id"]))
+    selection = [entry for entry in entries if not verified or is_verified(entry)]
+    frozen = sorted((asdict(entry) for entry in selection), key=lambda entry: int(entry["id"]))
     only = {"verified": True} if verified else {}
     return {"form": FORM, **only, "operators": {name: dict(operators[name]) for name in sorted(operators)}, "entries": frozen,
             "plain": {str(number): dict(config) for number, config in sorted((plain or {}).items())}}
@@ -64,26 +64,26 @@ def thaw(entry: Mapping[str, Any]) -> Entry:
 def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unknown_loss) -> dict[str, Any]:
     """Return the document that a client reads; `wanted`: GPU, capability, toolkit, driver."""
     buckets: dict[tuple[str, str, str], list[Ways]] = {}
-    held: list[dict[str, Any]] = []
+    holds: list[dict[str, Any]] = []
     for entry in map(thaw, content["entries"]):
         operator = content["operators"][entry.key.operator]
         policy, exact = Buckets.from_json(operator["policy"]), operator["exact"]
-        asked = replace(wanted, operator=entry.key.operator, dtype=entry.key.dtype)
-        ways = Ways(entry, _match_home(entry, asked, exact, policy, loss, entry.shape or None),
-                    _match_home(entry, asked, exact, policy, loss, None), _match_away(entry, asked, exact, policy, loss))
-        if len(held) < MOST_HELD and (why := _why_held(entry, asked, exact, policy, loss)):
-            held.append({"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
-                         "why": why})
+        key = replace(wanted, operator=entry.key.operator, dtype=entry.key.dtype)
+        ways = Ways(entry, _match_home(entry, key, exact, policy, loss, entry.shape or None),
+                    _match_home(entry, key, exact, policy, loss, None), _match_away(entry, key, exact, policy, loss))
+        if len(holds) < MOST_HELD and (why := _why_held(entry, key, exact, policy, loss)):
+            holds.append({"id": entry.id, "operator": entry.key.operator, "dtype": entry.key.dtype, "bucket": entry.key.bucket,
+                          "why": why})
         buckets.setdefault((entry.key.operator, entry.key.dtype, entry.key.bucket), []).append(ways)
-    kept = sorted((ways for same in buckets.values() for kind in (False, True)          # each kind as if the other were not there
-                   for ways in _drop_unreachable([one for one in same if one.entry.recorded == kind])),
+    pool = sorted((ways for same in buckets.values() for kind in (False, True)          # each kind as if the other were not there
+                   for ways in _drop_unreachable([way for way in same if way.entry.recorded == kind])),
                   key=lambda ways: _list_order(ways.entry))
-    rows = [{**_row_json(ways), "plain": content["plain"].get(str(ways.entry.id))} for ways in kept]
+    rows = [{**_row_json(ways), "plain": content["plain"].get(str(ways.entry.id))} for ways in pool]
     return {"version": VERSION, "id": name, "verified": content.get("verified", False),
             "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
             "toolkit": wanted.toolkit,
             "why": {str(rule): why_of(rule, wanted.toolkit) for rule in WHY}, "operators": content["operators"],
-            "entries": rows, "held": held}
+            "entries": rows, "held": holds}
 
 
 def tells_recordings(document: Mapping[str, Any]) -> bool:
@@ -168,7 +168,7 @@ def _match_away(entry: Entry, asked: Key, exact: Collection[str], policy: Bucket
         other = int(dims[name] * 2**apart)
         if other == dims[name]:
             continue
-        text = " ".join(f"{each}={other if each == name else value}" for each, value in sorted(dims.items()))
+        text = " ".join(f"{dim}={other if dim == name else value}" for dim, value in sorted(dims.items()))
         match = match_entry(entry, replace(asked, bucket=text), exact, anywhere, loss)
         if not isinstance(match, Match):
             break

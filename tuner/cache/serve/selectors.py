@@ -27,10 +27,10 @@ MEASURED = tuple(rule for rule in Rule if rule != Rule.DEFAULT)        # in the 
 def cache_content(verified: bool = False) -> dict[str, Any]:
     """Return all entries, or the verified ones, and how each operator's shapes are rounded."""
     entries = configs.entries()
-    known, policies = all_operators(), configs.bucket_policies()
+    by_name, policies = all_operators(), configs.bucket_policies()
     operators: dict[str, dict[str, Any]] = {}
-    for name in {*known, *(entry.key.operator for entry in entries)}:
-        operator = known.get(name)
+    for name in {*by_name, *(entry.key.operator for entry in entries)}:
+        operator = by_name.get(name)
         operators[name] = {
             "dims": [dim.name for dim in operator.dims] if operator else [], "dtypes": list(operator.dtypes) if operator else [],
             "exact": sorted(dim.name for dim in operator.dims if dim.exact) if operator else [],
@@ -85,9 +85,9 @@ def rule_shares(rows: list[dict[str, Any]]) -> list[ShareJson]:
     shares = list[ShareJson]()
     for rule in (*MEASURED, Rule.DEFAULT):
         launches = sum(row["launches"] for row in rows if row["rule"] == rule)
-        asked = sum(row["asked"] for row in rows if row["rule"] == rule)
-        if launches or asked:
-            shares.append({"rule": str(rule), "why": WHY[rule], "launches": launches, "asked": asked,
+        inquiries = sum(row["asked"] for row in rows if row["rule"] == rule)
+        if launches or inquiries:
+            shares.append({"rule": str(rule), "why": WHY[rule], "launches": launches, "asked": inquiries,
                            "share_pct": 100 * launches / total if total else 0.0})
     return shares
 
@@ -109,14 +109,14 @@ def revoked_entries(snapshot: str = "", toolkit: str | None = None) -> list[int]
     """
     bans = read_bans()
     taken_out = CachedConfig.objects.filter(state=State.QUARANTINED).order_by("-updated", "-pk")
-    kept = ConfigSnapshot.objects.filter(pk=snapshot).first() if snapshot and bans.operators else None
-    entries = [resolve.thaw(entry) for entry in kept.content["entries"]] if kept else [
+    record = ConfigSnapshot.objects.filter(pk=snapshot).first() if snapshot and bans.operators else None
+    entries = [resolve.thaw(entry) for entry in record.content["entries"]] if record else [
         configs.as_entry(row) for row in CachedConfig.objects.filter(operator__in=bans.operators).order_by("-pk")]
     toolkits = [[entry.key.toolkit, *([] if toolkit is None else [toolkit])] for entry in entries]
-    held = [entry.id for entry, under in zip(entries, toolkits, strict=True) if any(bans.holding(
-        entry.key.operator, entry.key.dtype, entry.config, entry.key.compute_capability, each, entry.key.source_hash)
-        for each in under)]
-    return list(dict.fromkeys([*taken_out.values_list("pk", flat=True)[:MOST_REVOKED], *held]))[:MOST_REVOKED]
+    ids = [entry.id for entry, under in zip(entries, toolkits, strict=True) if any(bans.holding(
+        entry.key.operator, entry.key.dtype, entry.config, entry.key.compute_capability, toolkit_name, entry.key.source_hash)
+        for toolkit_name in under)]
+    return list(dict.fromkeys([*taken_out.values_list("pk", flat=True)[:MOST_REVOKED], *ids]))[:MOST_REVOKED]
 
 
 def recent_snapshots() -> list[ConfigSnapshot]:

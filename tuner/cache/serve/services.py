@@ -38,9 +38,9 @@ def take_snapshot(verified: bool = False) -> str:
             return name
         content = selectors.cache_content(verified)
         name = resolve.content_id(content if project == FIRST_PROJECT else {**content, "project": project})
-        _, made = ConfigSnapshot.objects.get_or_create(
+        _, is_new = ConfigSnapshot.objects.get_or_create(
             name=name, defaults={"content": content, "entries": len(content["entries"])})
-        if made:
+        if is_new:
             ConfigSnapshot.objects.filter(used__lt=timezone.now() - KEEP).delete()
         _newest[project, verified] = (time.monotonic(), name)
         return name
@@ -113,9 +113,9 @@ def record_launches(*, reporter: Any, snapshot: str, gpu: str, toolkit: str, hos
     for row in rows:
         rule = Rule.BUCKET if form < 2 and row["rule"] == Rule.EXACT else row["rule"]
         key = (row["operator"], row["dtype"], row["bucket"], str(rule), row["entry"] or 0)
-        launches, asked = counted.get(key, (0, 0))
-        counted[key] = launches + row["launches"], asked + row["asked"]
-    totals = {"launches": sum(launches for launches, _ in counted.values()), "asked": sum(asked for _, asked in counted.values())}
+        launches, looks = counted.get(key, (0, 0))
+        counted[key] = launches + row["launches"], looks + row["asked"]
+    totals = {"launches": sum(launches for launches, _ in counted.values()), "asked": sum(looks for _, looks in counted.values())}
     # what a client says of its toolkit is counted and shown; it makes no entry doubtful: that takes a worker's own run
     now = timezone.now()
     values = [(current().project, now.date(), *key[:3], gpu, toolkit, *key[3:], *counts, snapshot, host,
@@ -140,7 +140,7 @@ PREFIX = "triton:"               # of kernels that no operator here is
 def record_findings(*, gpu: str, toolkit: str, host: str, found: Sequence[Mapping[str, Any]], compute_capability: str = "",
                     sms: int = 0) -> list[CachedConfig]:
     """Write an entry per kernel, shape, dtype, GPU and toolkit (`api.ListenedReport`)."""
-    return [_put_finding(each, served_as(gpu, sms)[:120], compute_capability, toolkit, host) for each in found]
+    return [_put_finding(finding, served_as(gpu, sms)[:120], compute_capability, toolkit, host) for finding in found]
 
 
 def _put_finding(told: Mapping[str, Any], gpu: str, capability: str, toolkit: str, host: str) -> CachedConfig:

@@ -88,29 +88,29 @@ class Judge:
     def _open(self) -> loading.Own:
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise Refused("torch sees no CUDA GPU behind the walls")
-        asked = self.request
+        request = self.request
         try:
-            own = loading.open_operator(asked["operator"], asked["shape"], asked["dtype"], self.device, self._seed())
+            own = loading.open_operator(request["operator"], request["shape"], request["dtype"], self.device, self._seed())
         except Exception as error:
             raise Refused(error_text(error)) from error
-        self.gpu_index = find_gpu(asked.get("gpu_uuid", "")) if self.device.type == "cuda" else None
+        self.gpu_index = find_gpu(request.get("gpu_uuid", "")) if self.device.type == "cuda" else None
         bench = Bench(self.device)
         bench.gpu_index = self.gpu_index or 0
         try:
             device = bench._device_facts()
         except Exception as error:          # NVML's own, of a GPU that may not be asked here
             device = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "clocks": {}, "why": error_text(error)}
-        self.tolerance = own.operator.tolerance.get(asked["dtype"]) or accuracy.TOLERANCE[asked["dtype"]]
+        self.tolerance = own.operator.tolerance.get(request["dtype"]) or accuracy.TOLERANCE[request["dtype"]]
         bounds = limits(str(device.get("gpu") or ""), device.get("compute_capability"), device.get("sms"))
-        self.default = dict(own.operator.default_config(asked["shape"], asked["dtype"], bounds))
-        self.policy = Policy.read({**POLICY, **asked.get("policy", {})})
+        self.default = dict(own.operator.default_config(request["shape"], request["dtype"], bounds))
+        self.policy = Policy.read({**POLICY, **request.get("policy", {})})
         self.taken = Taken(own.problem, self.device)
         self.say(device=device, own={"default": self.default, "tolerance": self.tolerance, "inputs": sorted(own.inputs),
                                      "source_hash": source_hash(own.module, own.operator.name)})
         self.own_configs = {"default": self.default}
         if why := self._why_not(own, self.default):
             raise Refused(f"the operator's own default configuration does not do here: {why}")
-        best = dict(asked["best"] or self.default)
+        best = dict(request["best"] or self.default)
         if best != self.default:
             if why := self._why_not(own, best):         # measured on another GPU, or for another shape
                 self.say(dropped=f"the best configuration known does not do here: {why}"[:600])
@@ -147,17 +147,17 @@ class Judge:
             raise Failed(where, error) from error
 
     def _check(self, own: loading.Own, launch: loading.Launch, config: Mapping[str, Any]) -> None:
-        seen: dict[str, Any] = {}
+        holder: dict[str, Any] = {}
 
         def launch_and_keep(given: Mapping[str, Any]) -> Any:
-            seen["kernel"] = launch(given)
-            return seen["kernel"]
+            holder["kernel"] = launch(given)
+            return holder["kernel"]
 
-        told = self._guarded("launch", lambda: [self._check_once(own, launch_and_keep, config) for _ in range(CHECKS)])
-        self.say(checks=told)
+        outcomes = self._guarded("launch", lambda: [self._check_once(own, launch_and_keep, config) for _ in range(CHECKS)])
+        self.say(checks=outcomes)
         self.say(repeats=self._guarded("launch", lambda: checks.check_repeats(own, launch, config, self._seed(), self.taken)))
         streams = self._guarded("launch", lambda: checks.check_streams(own, launch, config, self.default, self.taken))
-        self.say(streams=streams, facts=kernel_facts(seen.get("kernel")))
+        self.say(streams=streams, facts=kernel_facts(holder.get("kernel")))
 
     def _time(self, own: loading.Own, launch: loading.Launch, config: Mapping[str, Any]) -> None:
         problem = own.problem
@@ -166,10 +166,10 @@ class Judge:
             return Turn(name, work, problem, self.tolerance, self._seed(), compares)
 
         turns = [turn("candidate", lambda: launch(config))]
-        turns += [turn(name, partial(problem.launch, given)) for name, given in self.own_configs.items()]
+        turns += [turn(name, partial(problem.launch, own_config)) for name, own_config in self.own_configs.items()]
         turns.append(turn("library", problem.library, compares=False))
         times = self._guarded("timing", lambda: self.sampler.measure_in_turn(turns))
-        self.say(times={each.name: _times_json(taken, each) for each, taken in zip(turns, times, strict=True)},
+        self.say(times={entry.name: _times_json(readings, entry) for entry, readings in zip(turns, times, strict=True)},
                  policy={**self.policy.as_json(), **self.timer.about(), "tolerance": self.tolerance,
                          "inputs": "drawn afresh before each launch, output poisoned; one launch of each batch compared"})
         self.say(stage="checking again")
@@ -212,8 +212,8 @@ def read_request() -> dict[str, Any]:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Answer one request; return the exit status."""
-    asked = read_request()
-    return answer(asked, lambda say: Judge(asked, torch.device("cuda"), say))
+    request = read_request()
+    return answer(request, lambda say: Judge(request, torch.device("cuda"), say))
 
 
 if __name__ == "__main__":

@@ -35,19 +35,19 @@ class CompileOnly(Judge):
 
     def run(self, folder: Path) -> None:
         """Compile. Raises Refused and Failed."""
-        asked, began_s = self.request, time.monotonic()
-        capability, sms = str(asked["compute_capability"]), int(asked["sms"])
+        request, began_s = self.request, time.monotonic()
+        capability, sms = str(request["compute_capability"]), int(request["sms"])
         offline.set_target(capability, sms)
         try:
-            own = loading.open_operator(asked["operator"], asked["shape"], asked["dtype"], META, 0)
+            own = loading.open_operator(request["operator"], request["shape"], request["dtype"], META, 0)
         except Exception as error:
             raise Refused(error_text(error)) from error
-        default = dict(own.operator.default_config(asked["shape"], asked["dtype"], limits("", capability, sms)))
+        default = dict(own.operator.default_config(request["shape"], request["dtype"], limits("", capability, sms)))
         loaded = self._load(folder, own)
         if loaded is None:
             return
         self.say(loaded={"form": loaded.form, "names": list(loaded.names)}, own={"inputs": sorted(own.inputs)})
-        config = dict(asked["config"] or default)
+        config = dict(request["config"] or default)
         kernels = collect_compiled()
         try:
             loaded.launch(config)
@@ -98,8 +98,8 @@ def collect_compiled() -> list[Any]:
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Answer one request; return the exit status."""
-    asked = read_request()
-    return answer(asked, lambda say: CompileOnly(asked, META, say))
+    request = read_request()
+    return answer(request, lambda say: CompileOnly(request, META, say))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class Own:
         """Return tensors and numbers by name, without the output."""
         if self.adapter is not None:
             return {name: value for name, value in self.problem.args.items() if name != self.adapter.out}
-        of_class = {name: value for each in reversed(type(self.problem).__mro__) for name, value in vars(each).items()}
+        of_class = {name: value for cls in reversed(type(self.problem).__mro__) for name, value in vars(cls).items()}
         return {name: value for name, value in {**of_class, **vars(self.problem)}.items()
                 if not name.startswith("_") and name != "out" and _is_input(value)}
 
@@ -114,17 +114,17 @@ def _load_built_in(module: ModuleType, own: Own) -> Loaded:
     problems = getattr(module, "PROBLEMS", None)
     if isinstance(problems, Mapping) and name in problems:
         return Loaded("module", Bound(problems[name](*own.asked), own).launch)
-    made = {each: kernel for each, kernel in vars(module).items()
-            if isinstance(kernel, KernelInterface) and isinstance(getattr(own.module, each, None), KernelInterface)
-            and kernel is not getattr(own.module, each)}
-    if not made:
-        kernels = [each for each, kernel in vars(own.module).items() if isinstance(kernel, KernelInterface)]
+    replacements = {key: kernel for key, kernel in vars(module).items()
+                    if isinstance(kernel, KernelInterface) and isinstance(getattr(own.module, key, None), KernelInterface)
+                    and kernel is not getattr(own.module, key)}
+    if not replacements:
+        kernels = [key for key, kernel in vars(own.module).items() if isinstance(kernel, KernelInterface)]
         raise ContractBroken(f"the file defines neither launch(inputs, out, config), nor PROBLEMS[{name!r}], nor a @triton.jit "
                              f"kernel named {', '.join(kernels)}")
     copy = _copy_of(own.module)
-    for each, kernel in made.items():
-        setattr(copy, each, _without_unknown(kernel, getattr(own.module, each)))
-    return Loaded("kernel", Bound(copy.PROBLEMS[name](*own.asked), own).launch, tuple(made))
+    for key, kernel in replacements.items():
+        setattr(copy, key, _without_unknown(kernel, getattr(own.module, key)))
+    return Loaded("kernel", Bound(copy.PROBLEMS[name](*own.asked), own).launch, tuple(replacements))
 
 
 class _WithoutConstants(KernelInterface):                # type: ignore[misc]
@@ -144,8 +144,8 @@ def _without_unknown(kernel: Any, own: Any) -> Any:
 
 
 def _load_team(module: ModuleType, own: Own, adapter: TritonOperator) -> Loaded:
-    listed = [each for value in vars(module).values() for each in (value if isinstance(value, list | tuple) else [value])]
-    theirs = next((each for each in listed if isinstance(each, TritonOperator) and each.name == adapter.name), None)
+    listed = [entry for value in vars(module).values() for entry in (value if isinstance(value, list | tuple) else [value])]
+    theirs = next((entry for entry in listed if isinstance(entry, TritonOperator) and entry.name == adapter.name), None)
     if theirs is not None:
         changed = replace(adapter, kernel=theirs.kernel, grid=theirs.grid)
         return Loaded("module", Bound(make_problem(changed, *own.asked), own).launch)
@@ -216,15 +216,15 @@ def _copy_of(module: ModuleType) -> ModuleType:
 
 def _is_input(value: Any) -> bool:
     if isinstance(value, list):
-        return bool(value) and all(isinstance(each, torch.Tensor | int) for each in value)
+        return bool(value) and all(isinstance(element, torch.Tensor | int) for element in value)
     return value is None or isinstance(value, torch.Tensor | bool | int | float)
 
 
 def _tensors(inputs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
-    found: list[tuple[str, torch.Tensor]] = []
+    tensors: list[tuple[str, torch.Tensor]] = []
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
-            found.append((name, value))
+            tensors.append((name, value))
         elif isinstance(value, list):
-            found += [(f"{name}[{at}]", each) for at, each in enumerate(value) if isinstance(each, torch.Tensor)]
-    return found
+            tensors += [(f"{name}[{index}]", element) for index, element in enumerate(value) if isinstance(element, torch.Tensor)]
+    return tensors

@@ -57,12 +57,12 @@ class Taken:
 
     def replaced(self) -> list[str]:
         """Return the names of what is not what it was before the candidate was imported."""
-        found = []
+        names = []
         for owner, name, was in self._was:
             try:
                 same = inspect.getattr_static(owner, name) is was
             except AttributeError:
                 same = False
             if not same:
-                found.append(f"{getattr(owner, '__name__', type(owner).__name__)}.{name}")
-        return found
+                names.append(f"{getattr(owner, '__name__', type(owner).__name__)}.{name}")
+        return names

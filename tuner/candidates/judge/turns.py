@@ -74,23 +74,23 @@ class GpuTimer:
         self._reading: dict[str, Any] = {}
 
     def samples(self, launch: Any, count: int) -> list[float]:
-        taken = self._taken
+        driver = self._taken
         launch.begin(count)
         self._flush.begin()
         if self._lead_ms:
-            taken.delay(round(self._lead_ms * CYCLES_PER_MS))
-        events = [(taken.event(enable_timing=True), taken.event(enable_timing=True)) for _ in range(count)]
+            driver.delay(round(self._lead_ms * CYCLES_PER_MS))
+        events = [(driver.event(enable_timing=True), driver.event(enable_timing=True)) for _ in range(count)]
         for start, end in events:
             launch.before()
             self._flush()
-            taken.record(start)
+            driver.record(start)
             launch()
-            taken.record(end)
+            driver.record(end)
             launch.after()
         self._reading = read_gpu(self._index)
-        taken.synchronize()
+        driver.synchronize()
         launch.settle()
-        return [max(EVENT_MS, taken.elapsed_ms(start, end)) for start, end in events]
+        return [max(EVENT_MS, driver.elapsed_ms(start, end)) for start, end in events]
 
     def about(self) -> dict[str, Any]:
         return {**self._flush.about(), "l2_bytes": self.l2_bytes}
@@ -112,6 +112,6 @@ def read_gpu(index: int | None) -> dict[str, Any]:
 def find_gpu(uuid: str) -> int | None:
     """Return the number by which NVML knows the GPU here; None where it tells none."""
     try:
-        return next((each["index"] for each in nvml.devices() if each["uuid"] == uuid), None)
+        return next((device["index"] for device in nvml.devices() if device["uuid"] == uuid), None)
     except Exception:       # as above
         return None

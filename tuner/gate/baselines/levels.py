@@ -26,18 +26,18 @@ def faster_builds(kernels: Sequence[SuiteKernel], where: Mapping[str, str],
     here = {f"gate__{name}": value for name, value in where.items()}
     judged = GateKernel.objects.filter(gate__status=Gate.Status.DONE, gate__against=None, **here)
     later = judged.filter(kernel=OuterRef("kernel"), gate__build=OuterRef("gate__build"), gate__gt=OuterRef("gate"))
-    told = judged.filter(~Exists(later), verdict=Verdict.FASTER, **of).order_by()
-    found: dict[int, dict[int, float | None]] = {}
-    for kernel, build, us in told.values_list("kernel", "gate__build", "baseline_us"):
-        found.setdefault(kernel, {})[build] = us
+    verdicts = judged.filter(~Exists(later), verdict=Verdict.FASTER, **of).order_by()
+    by_kernel: dict[int, dict[int, float | None]] = {}
+    for kernel, build, us in verdicts.values_list("kernel", "gate__build", "baseline_us"):
+        by_kernel.setdefault(kernel, {})[build] = us
     ids = {build.name: build.pk for build in builds}
     floors = {kernel.pk: rule_of(kernel.suite.rule, kernel.rule).floor for kernel in kernels}
     for row in KernelSeries.objects.filter(**of, **where).exclude(changes=[]).only("kernel", "changes"):
         if row.kernel_id in floors:
             for name, start_us in series_starts(row.changes, floors[row.kernel_id]):
                 if name in ids:
-                    found.setdefault(row.kernel_id, {}).setdefault(ids[name], start_us)
-    return found
+                    by_kernel.setdefault(row.kernel_id, {}).setdefault(ids[name], start_us)
+    return by_kernel
 
 
 def series_starts(steps: Iterable[Mapping[str, object]], floor: float) -> list[tuple[str, float]]:
@@ -46,14 +46,14 @@ def series_starts(steps: Iterable[Mapping[str, object]], floor: float) -> list[t
     A kernel that is back at its old speed after a slowdown begins nothing: builds from before that are of its level.
     """
     best: float | None = None
-    found = []
+    starts = []
     for step in steps:
         before, after = float(str(step["before_us"])), float(str(step["after_us"]))
         best = before if best is None else min(best, before)
         if after < best * (1 - floor):
-            found.append((str(step["bad"]), before))
+            starts.append((str(step["bad"]), before))
             best = after
-    return found
+    return starts
 
 
 def judged_builds(kernels: Sequence[SuiteKernel], where: Mapping[str, str], builds: Iterable[int]) -> dict[int, set[int]]:
@@ -61,10 +61,10 @@ def judged_builds(kernels: Sequence[SuiteKernel], where: Mapping[str, str], buil
     here = {f"gate__{name}": value for name, value in where.items()}
     of = {"kernel__suite": kernels[0].suite_id} if len(kernels) > MANY else {"kernel__in": kernels}
     rows = GateKernel.objects.filter(gate__status=Gate.Status.DONE, gate__against=None, gate__build__in=list(builds), **of, **here)
-    found: dict[int, set[int]] = {}
+    by_kernel: dict[int, set[int]] = {}
     for kernel, build in rows.order_by().values_list("kernel", "gate__build").distinct():
-        found.setdefault(kernel, set()).add(build)
-    return found
+        by_kernel.setdefault(kernel, set()).add(build)
+    return by_kernel
 
 
 def is_apart(us: Sequence[float], level: Sequence[float], target: float) -> bool:

@@ -95,15 +95,15 @@ def choose_builds(kernels: Sequence[SuiteKernel], environment: Env, counts: Mapp
             against: Build | None) -> dict[int, Baseline]:
     """Return by kernel the builds whose runs count, without these."""
     suite = kernels[0].suite
-    said = changes_by_kernel(suite, kernels, environment.gpu)
+    changes = changes_by_kernel(suite, kernels, environment.gpu)
     builds = Build.objects.in_bulk({pk for of in counts.values() for pk in of}).values()
-    known = sorted(((position(build), build) for build in builds), key=lambda each: each[0], reverse=True)
+    positions = sorted(((position(build), build) for build in builds), key=lambda each: each[0], reverse=True)
     open_gates = set(suite.gates.filter(status__in=Gate.UNDER_WAY).order_by().values_list("build", flat=True).distinct())
     judged, slow = _last_verdicts(kernels, environment, open_gates), slow_builds(suite, environment.where())
     for key in [(kernel.pk, build) for kernel in kernels for build in open_gates]:
         judged.setdefault(key, ("AMBIGUOUS", None))             # its runs are just being taken: nobody knows yet
-    faster = levels.faster_builds(kernels, environment.where(), [build for _, build in known])
-    return {kernel.pk: _choose_for_kernel(kernel, suite, said[kernel.pk], counts.get(kernel.pk, {}), known, judged,
+    faster = levels.faster_builds(kernels, environment.where(), [build for _, build in positions])
+    return {kernel.pk: _choose_for_kernel(kernel, suite, changes[kernel.pk], counts.get(kernel.pk, {}), positions, judged,
                                           slow.get(kernel.key, []), faster.get(kernel.pk, {}), before, against)
             for kernel in kernels}
 
@@ -117,9 +117,9 @@ def timed_runs(kernels: Sequence[SuiteKernel], environment: Env, without: Gate |
 
 def run_counts(kernels: Sequence[SuiteKernel], environment: Env, without: Gate | None) -> dict[int, dict[int, int]]:
     """Return kernel -> build -> runs."""
-    found = timed_runs(kernels, environment, without).order_by()
+    runs = timed_runs(kernels, environment, without).order_by()
     counts: dict[int, dict[int, int]] = defaultdict(dict)
-    for kernel, build, number in found.values_list("kernel", "build").annotate(number=Count("id")):
+    for kernel, build, number in runs.values_list("kernel", "build").annotate(number=Count("id")):
         counts[kernel][build] = number
     return counts
 
@@ -139,9 +139,9 @@ def _last_verdicts(kernels: Sequence[SuiteKernel], environment: Env, open_gates:
     last = (Q(gate__against=None) & ~Exists(later.filter(gate__against=None))) | (
         Q(gate__against__isnull=False) & ~Exists(later) & ~Exists(ordinary))
     of = {"gate__suite": kernels[0].suite_id} if len(kernels) > MANY else {"kernel__in": kernels}       # as `timed` does
-    told = GateKernel.objects.filter(last, Q(verdict__in=NOT_A_BASELINE) | Q(gate__build__in=open_gates), **of, **here)
-    return {(kernel, build): (verdict, at) for kernel, build, verdict, at in
-            told.order_by().values_list("kernel", "gate__build", "verdict", "gate__finished")}
+    verdicts = GateKernel.objects.filter(last, Q(verdict__in=NOT_A_BASELINE) | Q(gate__build__in=open_gates), **of, **here)
+    return {(kernel, build): (verdict, moment) for kernel, build, verdict, moment in
+            verdicts.order_by().values_list("kernel", "gate__build", "verdict", "gate__finished")}
 
 
 def _choose_for_kernel(kernel: SuiteKernel, suite: Suite, said: Sequence[BaselineChange], counts: Mapping[int, int],
@@ -156,25 +156,25 @@ def _choose_for_kernel(kernel: SuiteKernel, suite: Suite, said: Sequence[Baselin
     if mode is not None and mode.action == Action.PIN and (intended is None or mode.pk > intended.pk):
         return Baseline(kernel, "pinned", builds=[mode.build] if mode.build and mode.build_id in counts else [], change=mode)
     since = intended.build if intended else None
-    open_ones = [each for each in slow if since is None or each[0] > position(since)]        # what began before is accepted as well
+    open_ones = [span for span in slow if since is None or span[0] > position(since)]        # what began before is accepted as well
 
     def on_line(of: str) -> Iterator[tuple[Position, Build]]:
         """Newest first; looked at no further than there are runs enough: a suite may have been measured at thousands of builds."""
-        for at, build in known:
+        for place, build in known:
             if (branch_line(build) == of or (not of and since is not None and build.pk == since.pk)) and build.pk in counts \
-                    and (before is None or at < position(before)) and (since is None or at >= position(since)):
-                yield at, build
+                    and (before is None or place < position(before)) and (since is None or place >= position(since)):
+                yield place, build
 
     def passed(of: str) -> Iterator[Build]:
-        return (build for at, build in on_line(of)
-                if not _is_barred(judged.get((kernel.pk, build.pk)), intended) and not _is_known_slow(at, open_ones))
+        return (build for place, build in on_line(of)
+                if not _is_barred(judged.get((kernel.pk, build.pk)), intended) and not _is_known_slow(place, open_ones))
 
     for line in dict.fromkeys(["", branch_line(before) if before is not None else ""]):
         start = levels.newest_start(on_line(line), faster) if faster else None
-        taken, earlier = levels.split_level(passed(line), start, counts, suite.baseline_runs)
-        if taken:
+        builds, earlier = levels.split_level(passed(line), start, counts, suite.baseline_runs)
+        if builds:
             begins = start if earlier else None             # without builds before it there is nothing that it differs from
-            return Baseline(kernel, "rolling", builds=taken, change=intended or mode, since=begins, earlier_builds=earlier)
+            return Baseline(kernel, "rolling", builds=builds, change=intended or mode, since=begins, earlier_builds=earlier)
     return Baseline(kernel, "rolling", change=intended or mode)
 
 
@@ -196,13 +196,13 @@ NOT_FOR_TABLES = ("us", "facts", "config", "environment")       # what a table o
 
 def measured_environments(suite: Suite, **where: str) -> list[Env]:
     """Return where the suite has runs, the newest run first; `where` holds fields that must be equal."""
-    return [each["env"] for each in environment_counts(suite, **where)]
+    return [row["env"] for row in environment_counts(suite, **where)]
 
 
 def environment_counts(suite: Suite, **where: str) -> list[dict[str, Any]]:
     """Return the same with how much there is: {"env", "runs", "builds"}; runs count per kernel."""
-    return [{"env": Env(*(each[name] for name in ENVIRONMENT)), "runs": each["runs"], "builds": each["builds"]}
-            for each in environment_totals(suite, None, **where)]
+    return [{"env": Env(*(row[name] for name in ENVIRONMENT)), "runs": row["runs"], "builds": row["builds"]}
+            for row in environment_totals(suite, None, **where)]
 
 
 def load_baselines(kernels: Sequence[SuiteKernel], environment: Env, before: Build | None = None,
@@ -226,20 +226,20 @@ def load_next_baselines(kernels: Sequence[SuiteKernel], shown: Sequence[SuiteKer
         return [], {}
     counts = run_counts(kernels, environment, None)
     chosen = choose_builds(kernels, environment, counts, None, None)
-    held = _load_runs(shown, environment, chosen, None, None, False) if shown else {}
-    return _expected(counts, chosen), held
+    baselines = _load_runs(shown, environment, chosen, None, None, False) if shown else {}
+    return _expected(counts, chosen), baselines
 
 
 def _load_runs(kernels: Sequence[SuiteKernel], environment: Env, chosen: Mapping[int, Baseline], before: Build | None,
                without: Gate | None, samples: bool) -> dict[int, Baseline]:
     suite = kernels[0].suite
-    wanted = {build.pk: build for kernel in kernels for build in chosen[kernel.pk].builds}
+    builds = {build.pk: build for kernel in kernels for build in chosen[kernel.pk].builds}
     if samples:
-        wanted |= {build.pk: build for kernel in kernels for build in chosen[kernel.pk].earlier_builds}
+        builds |= {build.pk: build for kernel in kernels for build in chosen[kernel.pk].earlier_builds}
     most = max(_run_limit(chosen[kernel.pk], suite) for kernel in kernels)
-    rows = _newest_runs(kernels, environment, wanted, without, most, samples)
+    rows = _newest_runs(kernels, environment, builds, without, most, samples)
     unsure = any(chosen[kernel.pk].mode == "rolling" and len(chosen[kernel.pk].builds) > 1 for kernel in kernels)
-    judged = levels.judged_builds(kernels, environment.where(), wanted) if unsure else {}
+    judged = levels.judged_builds(kernels, environment.where(), builds) if unsure else {}
     return {kernel.pk: _fill(chosen[kernel.pk], rows, suite, environment, before, judged.get(kernel.pk, set()))
             for kernel in kernels}
 
@@ -264,8 +264,8 @@ def expected_baselines(kernels: Sequence[SuiteKernel], environment: Env, before:
 
 
 def _expected(counts: Mapping[int, Mapping[int, int]], chosen: Mapping[int, Baseline]) -> list[Expected]:
-    held = {pk: sum(counts[pk][build.pk] for build in choice.builds) for pk, choice in chosen.items()}
-    return [Expected(choice.builds, min(held[pk], _run_limit(choice, choice.kernel.suite)), choice.mode, choice.change)
+    totals = {pk: sum(counts[pk][build.pk] for build in choice.builds) for pk, choice in chosen.items()}
+    return [Expected(choice.builds, min(totals[pk], _run_limit(choice, choice.kernel.suite)), choice.mode, choice.change)
             for pk, choice in chosen.items()]
 
 
@@ -275,12 +275,12 @@ def _newest_runs(kernels: Sequence[SuiteKernel], environment: Env, builds: Mappi
     of = {kernel.pk: kernel for kernel in kernels}
     turn = Window(RowNumber(), partition_by=[F("kernel_id"), F("build_id")], order_by=[F("created").desc(), F("id").desc()])
     rows = timed_runs(kernels, environment, without).filter(build__in=builds).annotate(nth=turn).filter(nth__lte=most)
-    found: dict[tuple[int, int], list[KernelRun]] = defaultdict(list)
+    runs_by_key: dict[tuple[int, int], list[KernelRun]] = defaultdict(list)
     for row in (rows if samples else rows.defer(*NOT_FOR_TABLES)).order_by("-created", "-id"):
         if row.kernel_id in of:
             row.kernel, row.build = of[row.kernel_id], builds[row.build_id]     # a join would make them anew for each run
-            found[row.kernel_id, row.build_id].append(row)
-    return found
+            runs_by_key[row.kernel_id, row.build_id].append(row)
+    return runs_by_key
 
 
 def _run_limit(choice: Baseline, suite: Suite) -> int:
@@ -296,9 +296,9 @@ def _fill(choice: Baseline, rows: Mapping[tuple[int, int], list[KernelRun]], sui
 
     believed = _believed_builds(choice, rows, suite, judged)
     runs = runs_of(believed)
-    held = {run.build_id for run in runs}
+    build_ids = {run.build_id for run in runs}
     reason = "" if runs else _why_empty(choice, environment, before)
-    return replace(choice, runs=runs, builds=[build for build in believed if build.pk in held], reason=reason,
+    return replace(choice, runs=runs, builds=[build for build in believed if build.pk in build_ids], reason=reason,
                    earlier=runs_of(choice.earlier_builds))
 
 
@@ -314,11 +314,11 @@ def _believed_builds(choice: Baseline, rows: Mapping[tuple[int, int], list[Kerne
     times = {build.pk: us for build in choice.builds
              if (us := [run.p50_us for run in rows.get((choice.kernel.pk, build.pk), []) if run.p50_us])}
     timed = [build.pk for build in choice.builds if build.pk in times]
-    known = [pk for pk in timed if pk in judged] or timed[-1:]
-    level = [us for pk in known for us in times[pk]]
+    basis = [pk for pk in timed if pk in judged] or timed[-1:]
+    level = [us for pk in basis for us in times[pk]]
     oldest = median(times[timed[-1]]) if timed else 0.0
     out = {pk for pk in timed if not oldest / rule.believable <= median(times[pk]) <= oldest * rule.believable}
-    out |= {pk for pk in timed if pk not in known and levels.is_apart(times[pk], level, rule.target)}
+    out |= {pk for pk in timed if pk not in basis and levels.is_apart(times[pk], level, rule.target)}
     return [build for build in choice.builds if build.pk not in out]
 
 

@@ -58,6 +58,6 @@ def _slower_verdict(suite: Suite, build: Build, kernel: SuiteKernel | None, gpu:
 
 
 def _has_runs(suite: Suite, build: Build, kernel: SuiteKernel | None, gpu: str) -> bool:
-    found = KernelRun.objects.filter(kernel__suite=suite, build=build, rejected="")
-    found = found.filter(kernel=kernel) if kernel else found
-    return (found.filter(gpu=gpu) if gpu else found).exists()
+    runs = KernelRun.objects.filter(kernel__suite=suite, build=build, rejected="")
+    runs = runs.filter(kernel=kernel) if kernel else runs
+    return (runs.filter(gpu=gpu) if gpu else runs).exists()

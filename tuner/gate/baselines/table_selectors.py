@@ -51,14 +51,14 @@ def kernels_page(kernels: Sequence[SuiteKernel], number: str | None) -> Page[Sui
 
 def next_lines(kernels: Sequence[SuiteKernel], shown: Sequence[SuiteKernel], env: Env) -> tuple[list[BaselineLine], list[Expected]]:
     """Return lines of the kernels shown, and of every kernel what it is compared with, without its runs."""
-    held, found = load_next_baselines(kernels, shown, env)
-    return [_line(found[kernel.pk]) for kernel in shown], held
+    forecasts, baselines = load_next_baselines(kernels, shown, env)
+    return [_line(baselines[kernel.pk]) for kernel in shown], forecasts
 
 
 def baseline_lines(kernels: Sequence[SuiteKernel], env: Env, samples: bool = False) -> list[BaselineLine]:
     """Return the lines of these kernels of one suite, in their order."""
-    found = load_baselines(kernels, env, samples=samples)
-    return [_line(found[kernel.pk]) for kernel in kernels]
+    baselines = load_baselines(kernels, env, samples=samples)
+    return [_line(baselines[kernel.pk]) for kernel in kernels]
 
 
 def _line(baseline: Baseline) -> BaselineLine:
@@ -86,9 +86,9 @@ def _drift(baseline: Baseline) -> float | None:
 def choose_environment(suite: Suite, asked: Mapping[str, str]) -> tuple[Env | None, list[dict[str, Any]]]:
     """Return the environment asked for (else that of the newest run), and all there are."""
     every = environment_counts(suite)
-    fits = [each["env"] for each in every
-            if all(getattr(each["env"], name) == asked[name] for name in Env.__dataclass_fields__ if asked.get(name) is not None)]
-    return (fits or [each["env"] for each in every] or [None])[0], every
+    fits = [row["env"] for row in every
+            if all(getattr(row["env"], name) == asked[name] for name in Env.__dataclass_fields__ if asked.get(name) is not None)]
+    return (fits or [row["env"] for row in every] or [None])[0], every
 
 
 def recent_changes(suite: Suite) -> list[BaselineChange]:
@@ -97,19 +97,19 @@ def recent_changes(suite: Suite) -> list[BaselineChange]:
 
 def changes_in_force(held: Iterable[Expected]) -> set[int]:
     """Return ids of the changes that decide something now."""
-    return {each.change.pk for each in held if each.change is not None}
+    return {forecast.change.pk for forecast in held if forecast.change is not None}
 
 
 def summary_sentence(suite: Suite, env: Env | None, kernels: Sequence[Expected], lines: Sequence[BaselineLine]) -> str:
     """Return one sentence with numbers: of all kernels, and how far the runs of `lines` lie apart."""
     if env is None:
         return "No run of this suite was taken yet: the first build that is measured becomes the baseline of the next."
-    held = [each for each in kernels if each.runs]
-    pinned = sum(each.mode == "pinned" for each in held)
-    builds = {build.pk for each in held for build in each.builds}
+    forecasts = [forecast for forecast in kernels if forecast.runs]
+    pinned = sum(forecast.mode == "pinned" for forecast in forecasts)
+    builds = {build.pk for forecast in forecasts for build in forecast.builds}
     says = f"On {env.text}, the next build is compared with {len(builds)} earlier build{'s' if len(builds) != 1 else ''}: " \
-           f"{len(held):,} of {len(kernels):,} kernels have a baseline"
-    short = sum(each.mode == "rolling" and each.runs < suite.baseline_runs for each in held)
+           f"{len(forecasts):,} of {len(kernels):,} kernels have a baseline"
+    short = sum(forecast.mode == "rolling" and forecast.runs < suite.baseline_runs for forecast in forecasts)
     spreads = [line.spread for line in lines if line.spread is not None]
     says += f", {pinned:,} pinned" if pinned else ""
     says += f", {short:,} with fewer than {suite.baseline_runs} runs" if short else ""
@@ -167,13 +167,13 @@ class BaselineJson(TypedDict):
 
 def line_json(line: BaselineLine, raw: bool = False) -> BaselineJson:
     """`raw`: with every run and its samples in µs."""
-    kernel, held = line.baseline.kernel, line.baseline
+    kernel, choice = line.baseline.kernel, line.baseline
     return make_answer(
-        BaselineJson, line, kernel=kernel.key, op=kernel.op, shape=kernel.shape, family=kernel.family, mode=held.mode,
-        says=held.says, builds=[build.name for build in held.builds], runs=len(held.runs), sm_clock_mhz=line.clock_mhz,
-        change=change_json(held.change) if held.change else None, run_medians_us=[run.p50_us for run in held.runs],
-        run_p95_us=[run.p95_us for run in held.runs],
-        **({"samples": [make_answer(BaselineRunJson, run, build=run.build.name) for run in held.runs]} if raw else {}))
+        BaselineJson, line, kernel=kernel.key, op=kernel.op, shape=kernel.shape, family=kernel.family, mode=choice.mode,
+        says=choice.says, builds=[build.name for build in choice.builds], runs=len(choice.runs), sm_clock_mhz=line.clock_mhz,
+        change=change_json(choice.change) if choice.change else None, run_medians_us=[run.p50_us for run in choice.runs],
+        run_p95_us=[run.p95_us for run in choice.runs],
+        **({"samples": [make_answer(BaselineRunJson, run, build=run.build.name) for run in choice.runs]} if raw else {}))
 
 
 def change_json(change: BaselineChange) -> BaselineChangeJson:

@@ -28,24 +28,24 @@ IMPORTERS = (
     Importer("Google Benchmark", google_benchmark.is_mine, google_benchmark.records),
     Importer("triton.testing", triton_report.is_mine, triton_report.records),
 )
-KNOWN = ", ".join(each.name for each in IMPORTERS)
+KNOWN = ", ".join(importer.name for importer in IMPORTERS)
 
 
 def runs_of(path: Path, run: str, unit: str = "") -> list[dict[str, Any]]:
     """Return the results of one process as runs of this name, in the gate's form (tuner.gate.stats.records). Raises Refused."""
     results = Results(path, _content(path), unit)
-    importer = next((each for each in IMPORTERS if each.is_mine(results)), None)
+    importer = next((candidate for candidate in IMPORTERS if candidate.is_mine(results)), None)
     if importer is None:
         raise Refused(f"{path.name}: results of none of {KNOWN}")
     try:
-        found = [{"run": run, **each} for each in importer.records(results)]
+        records = [{"run": run, **record} for record in importer.records(results)]
     except Refused as error:
         raise Refused(f"{path.name} ({importer.name}): {error}", hint=error.hint) from None
     except (AttributeError, TypeError, OSError) as error:
         raise Refused(f"{path.name} ({importer.name}): not as that program writes it ({error})"[:300]) from None
-    if not found:
+    if not records:
         raise Refused(f"{path.name} ({importer.name}): no result in it")
-    return found
+    return records
 
 
 def _content(path: Path) -> Any:

@@ -17,21 +17,21 @@ def is_mine(results: Results) -> bool:
 def records(results: Results) -> Iterator[dict[str, Any]]:
     """Yield a record for each benchmark with its repetitions; aggregates are left out, one that failed says why."""
     runs: dict[str, dict[str, Any]] = {}
-    for at, each in enumerate(field(results.content, "benchmarks", list, "the file")):
-        where = f"benchmarks[{at}]"
-        if isinstance(each, Mapping) and each.get("run_type", "iteration") != "iteration":
+    for index, entry in enumerate(field(results.content, "benchmarks", list, "the file")):
+        where = f"benchmarks[{index}]"
+        if isinstance(entry, Mapping) and entry.get("run_type", "iteration") != "iteration":
             continue
-        name = each.get("run_name") if isinstance(each, Mapping) and isinstance(each.get("run_name"), str) else field(
-            each, "name", str, where)
+        name = entry.get("run_name") if isinstance(entry, Mapping) and isinstance(entry.get("run_name"), str) else field(
+            entry, "name", str, where)
         op, shape = _split(str(name))
         run = runs.setdefault(str(name), {"op": op, "shape": shape, "config": None, "us": []})
-        if each.get("error_occurred") or each.get("skipped"):
-            run["error"] = str(each.get("error_message") or each.get("skip_message") or "it failed")[:200]
+        if entry.get("error_occurred") or entry.get("skipped"):
+            run["error"] = str(entry.get("error_message") or entry.get("skip_message") or "it failed")[:200]
             continue
-        unit = UNITS_US.get(str(each.get("time_unit", "ns")))
+        unit = UNITS_US.get(str(entry.get("time_unit", "ns")))
         if unit is None:
-            raise Refused(f"{where}: time_unit {str(each.get('time_unit'))[:20]!r} is none of {', '.join(UNITS_US)}")
-        run["us"].append(field(each, "real_time", float, where) * unit)
+            raise Refused(f"{where}: time_unit {str(entry.get('time_unit'))[:20]!r} is none of {', '.join(UNITS_US)}")
+        run["us"].append(field(entry, "real_time", float, where) * unit)
     for run in runs.values():
         yield {**run, "us": run["us"] or None} if "error" in run else run
 
@@ -40,8 +40,8 @@ def _split(name: str) -> tuple[str, dict[str, Any]]:
     """Return "BM_add/1024/threads:4" as ("BM_add", {"0": 1024, "threads": 4})."""
     op, *parts = name.split("/")
     shape: dict[str, Any] = {}
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         key, colon, value = part.rpartition(":")
         text = value if colon else part
-        shape[key if colon else str(at)] = int(text) if text.lstrip("-").isdecimal() and len(text) < 16 else text
+        shape[key if colon else str(index)] = int(text) if text.lstrip("-").isdecimal() and len(text) < 16 else text
     return op, shape

@@ -23,13 +23,13 @@ def is_mine(results: Results) -> bool:
 
 def records(results: Results) -> Iterator[dict[str, Any]]:
     """Yield a record for each state that ran. Raises Refused where its samples were not kept."""
-    names = {each.get("id"): str(each.get("name", ""))[:100] for each in field(results.content, "devices", list, "the file")
-             if isinstance(each, Mapping)}
+    names = {device.get("id"): str(device.get("name", ""))[:100] for device in field(results.content, "devices", list, "the file")
+             if isinstance(device, Mapping)}
     for benchmark in field(results.content, "benchmarks", list, "the file"):
         op = field(benchmark, "name", str, "a benchmark")
-        for at, state in enumerate(field(benchmark, "states", list, op)):
-            where = f"{op}, states[{at}]"
-            axes = {field(each, "name", str, where): _number(each.get("value")) for each in state.get("axis_values") or ()}
+        for index, state in enumerate(field(benchmark, "states", list, op)):
+            where = f"{op}, states[{index}]"
+            axes = {field(axis, "name", str, where): _number(axis.get("value")) for axis in state.get("axis_values") or ()}
             record = {"op": op, "shape": axes, "config": None, "gpu": names.get(state.get("device"), "")}
             if state.get("is_skipped"):
                 yield {**record, "us": None, "error": str(state.get("skip_reason") or "skipped")[:200]}
@@ -38,14 +38,14 @@ def records(results: Results) -> Iterator[dict[str, Any]]:
 
 
 def _samples(path: Path, state: Mapping[str, Any], where: str) -> list[float]:
-    told = next((each for each in state.get("summaries") or () if isinstance(each, Mapping) and each.get("tag") == SAMPLES), None)
-    if told is None:
+    summary = next((row for row in state.get("summaries") or () if isinstance(row, Mapping) and row.get("tag") == SAMPLES), None)
+    if summary is None:
         raise Refused(f"{where} has no samples, only their statistics", hint=HINT)
-    data = {each.get("name"): each.get("value") for each in told.get("data", ()) if isinstance(each, Mapping)}
+    data = {row.get("name"): row.get("value") for row in summary.get("data", ()) if isinstance(row, Mapping)}
     name, size = str(data.get("filename", "")), str(data.get("size", ""))
     folder = path.parent.resolve()
     places = [(folder / name).resolve(), (folder.parent / name).resolve()]      # of older versions: from where it was run
-    file = next((each for each in places if each.is_file() and each.parent.parent == folder), None)
+    file = next((place for place in places if place.is_file() and place.parent.parent == folder), None)
     if file is None or not size.isdecimal():
         raise Refused(f"{where}: its samples {name[:80]!r} are not beside the file", hint=HINT)
     if file.stat().st_size != 4 * int(size) or int(size) > MOST_ON_DISK:

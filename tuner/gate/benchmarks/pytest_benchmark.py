@@ -15,12 +15,12 @@ def is_mine(results: Results) -> bool:
 
 def records(results: Results) -> Iterator[dict[str, Any]]:
     """Yield a record for each test and its parameters. Raises Refused where the samples were not kept."""
-    for at, each in enumerate(field(results.content, "benchmarks", list, "the file")):
-        where = f"benchmarks[{at}]"
-        name, stats = field(each, "fullname", str, where), field(each, "stats", dict, where)
+    for index, entry in enumerate(field(results.content, "benchmarks", list, "the file")):
+        where = f"benchmarks[{index}]"
+        name, stats = field(entry, "fullname", str, where), field(entry, "stats", dict, where)
         if "data" not in stats:
             raise Refused(f"{where}: {name} has no samples, only their statistics", hint="run it with --benchmark-save-data")
-        yield {"op": name.partition("[")[0], "shape": _plain(each.get("params")) or {}, "config": None,
+        yield {"op": name.partition("[")[0], "shape": _plain(entry.get("params")) or {}, "config": None,
                "us": [value * 1e6 if isinstance(value, int | float) else value for value in field(stats, "data", list, where)]}
 
 

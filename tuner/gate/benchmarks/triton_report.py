@@ -18,16 +18,16 @@ _TIMES = {"ns": "ns", "us": "us", "µs": "us", "ms": "ms", "s": "s", "millisecon
 
 def is_mine(results: Results) -> bool:
     rows = results.content
-    return isinstance(rows, list) and bool(rows) and isinstance(rows[0], list) and any(_PROVIDER.match(each) for each in rows[0])
+    return isinstance(rows, list) and bool(rows) and isinstance(rows[0], list) and any(_PROVIDER.match(cell) for cell in rows[0])
 
 
 def records(results: Results) -> Iterator[dict[str, Any]]:
     """Yield a record for each row and provider. Raises Refused where the numbers are no times."""
     head, *rows = results.content
-    providers = {at: match for at, name in enumerate(head) if (match := _PROVIDER.match(name))}
-    for at, row in enumerate(rows, 2):
+    providers = {index: match for index, name in enumerate(head) if (match := _PROVIDER.match(name))}
+    for number, row in enumerate(rows, 2):
         if len(row) != len(head):
-            raise Refused(f"line {at} has {len(row)} columns, the first {len(head)}")
+            raise Refused(f"line {number} has {len(row)} columns, the first {len(head)}")
         shape = {name: _number(row[place]) for place, name in enumerate(head) if place not in providers and name}
         for place, match in providers.items():
             unit = results.unit or _TIMES.get(match[2].strip().lower(), "")
@@ -37,7 +37,7 @@ def records(results: Results) -> Iterator[dict[str, Any]]:
                 try:
                     yield {"op": match[1], "shape": shape, "config": None, "us": [float(row[place]) * UNITS_US[unit]]}
                 except ValueError:
-                    raise Refused(f"line {at}: {row[place][:40]!r} is no number") from None
+                    raise Refused(f"line {number}: {row[place][:40]!r} is no number") from None
 
 
 def _number(text: str) -> Any:

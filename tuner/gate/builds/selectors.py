@@ -46,9 +46,9 @@ def has_code_of(build: Build, other: Build) -> bool | None:
     if branch_line(build) == "":
         return other.pk in ancestor_ids(build)           # a branch that was merged, as far as parents tell
     ancestors = list(Build.objects.filter(pk__in=ancestor_ids(build)))
-    if any(each.pk == other.pk for each in ancestors):
+    if any(ancestor.pk == other.pk for ancestor in ancestors):
         return True
-    shared = [position(each) for each in ancestors if branch_line(each) == branch_line(other)]
+    shared = [position(ancestor) for ancestor in ancestors if branch_line(ancestor) == branch_line(other)]
     if shared:
         return position(other) <= max(shared)
     return None if position(other) <= position(build) else False
@@ -75,15 +75,15 @@ def regressions() -> QuerySet[Regression]:
 
 def regression_list(filters: Mapping[str, str]) -> QuerySet[Regression]:
     """Return regressions that nobody answered first, then the newest. An empty filter leaves all."""
-    asked = {name: filters.get(name, "") for name in FILTERS}
-    if any("\0" in value for value in asked.values()):
+    terms = {name: filters.get(name, "") for name in FILTERS}
+    if any("\0" in value for value in terms.values()):
         return Regression.objects.none()
-    found = regressions_in(asked["state"], regressions())
+    rows = regressions_in(terms["state"], regressions())
     names = {"suite": "suite__name", "gpu": "gpu", "build": "build__name"}
-    found = found.filter(**{field: asked[name] for name, field in names.items() if asked[name]})
-    if asked["q"]:
-        found = found.filter(Q(family__icontains=asked["q"]) | Q(build__name__icontains=asked["q"]) | Q(note__icontains=asked["q"]))
-    return found.order_by(URGENT, "-created", "-pk")
+    rows = rows.filter(**{field: terms[name] for name, field in names.items() if terms[name]})
+    if terms["q"]:
+        rows = rows.filter(Q(family__icontains=terms["q"]) | Q(build__name__icontains=terms["q"]) | Q(note__icontains=terms["q"]))
+    return rows.order_by(URGENT, "-created", "-pk")
 
 
 def regressions_in(state: str, rows: QuerySet[Row]) -> QuerySet[Row]:
@@ -94,7 +94,7 @@ def regressions_in(state: str, rows: QuerySet[Row]) -> QuerySet[Row]:
 def count_states(found: QuerySet[Regression]) -> tuple[dict[str, int], Regression | None]:
     """Return state -> how many, and the largest of those that nobody answered, else that are looked at."""
     states = dict(found.order_by().values_list("state").annotate(number=Count("pk")))
-    state = next((each for each in Regression.WATCHED if states.get(each)), None)
+    state = next((name for name in Regression.WATCHED if states.get(name)), None)
     return states, found.filter(state=state).order_by(F("ratio").desc(nulls_last=True), "pk").first() if state else None
 
 
@@ -105,11 +105,11 @@ def slow_builds(suite: Suite, environment: Mapping[str, str]) -> dict[str, list[
                                      state__in=[*Regression.WATCHED, Regression.State.FIXED])
     # fixed by a person's word, or because more runs no longer show it: nobody knows from when on
     rows = rows.exclude(state=Regression.State.FIXED, fixed_in=None)
-    found: dict[str, list[tuple[Position, Position | None]]] = {}
-    for keys, pk, at, fixed, fixed_at in rows.order_by().values_list("kernels", "build", "build__at", "fixed_in", "fixed_in__at"):
+    spans_by_key: dict[str, list[tuple[Position, Position | None]]] = {}
+    for keys, pk, time, fixed, fixed_at in rows.order_by().values_list("kernels", "build", "build__at", "fixed_in", "fixed_in__at"):
         for key in keys:
-            found.setdefault(key, []).append(((at.timestamp(), pk), (fixed_at.timestamp(), fixed) if fixed else None))
-    return found
+            spans_by_key.setdefault(key, []).append(((time.timestamp(), pk), (fixed_at.timestamp(), fixed) if fixed else None))
+    return spans_by_key
 
 
 def filter_choices() -> dict[str, list[str]]:

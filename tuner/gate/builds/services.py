@@ -39,29 +39,29 @@ def ensure_build(name: str, *, parent: str = "", branch: str = "", title: str = 
     Raises Refused for a name that no build can have, or a field that cannot be stored. Safe to call twice at once.
     """
     name, parent = _name("build", name), _name("parent", parent) if parent else ""
-    ancestors = [_name("ancestors", each) for each in list(ancestors)[:MOST_ANCESTORS]]
+    ancestors = [_name("ancestors", ancestor) for ancestor in list(ancestors)[:MOST_ANCESTORS]]
     parent = parent or (ancestors[0] if ancestors else "")
     branch = branch_name(branch) if isinstance(branch, str) else branch
-    given: dict[str, Any] = {key: _text(key, value) for key, value in
+    facts: dict[str, Any] = {key: _text(key, value) for key, value in
                              {"branch": branch, "title": title, "author": author, "url": url}.items() if value}
-    given |= {"parent": parent} if parent and parent != name else {}
-    given |= {"at": _moment(at)} if at is not None else {}
+    facts |= {"parent": parent} if parent and parent != name else {}
+    facts |= {"at": _moment(at)} if at is not None else {}
     row: Build
-    given |= {"ancestors": ancestors} if ancestors else {}
-    if "at" in given and (before := _nearest_parent("", ancestors)) is not None:
-        given["at"] = max(given["at"], before + STEP)             # parents decide: clocks of committers and of this server may not
-    refs = [given["branch"]] if "branch" in given else []
-    row, made = Build.everything.get_or_create(
-        name=name, defaults={"at": given.get("at") or _first_seen(name, parent, ancestors), "side": side, "refs": refs, **given})
+    facts |= {"ancestors": ancestors} if ancestors else {}
+    if "at" in facts and (before := _nearest_parent("", ancestors)) is not None:
+        facts["at"] = max(facts["at"], before + STEP)             # parents decide: clocks of committers and of this server may not
+    refs = [facts["branch"]] if "branch" in facts else []
+    row, is_new = Build.everything.get_or_create(
+        name=name, defaults={"at": facts.get("at") or _first_seen(name, parent, ancestors), "side": side, "refs": refs, **facts})
     if row.side != side:
         raise Refused({"build": f"{name} is what the config cache calls a side of its own measurements; choose another name"})
-    if not made and refs:
-        given["refs"] = [*row.refs, *(ref for ref in refs if ref not in row.refs)][-MOST_REFS:]
-        if any(ref in MAIN_REFS for ref in [*row.refs, row.branch]) and given["branch"] not in MAIN_REFS:
-            del given["branch"]
-    if not made and (changed := [key for key, value in given.items() if getattr(row, key) != value]):
+    if not is_new and refs:
+        facts["refs"] = [*row.refs, *(ref for ref in refs if ref not in row.refs)][-MOST_REFS:]
+        if any(ref in MAIN_REFS for ref in [*row.refs, row.branch]) and facts["branch"] not in MAIN_REFS:
+            del facts["branch"]
+    if not is_new and (changed := [key for key, value in facts.items() if getattr(row, key) != value]):
         for key in changed:
-            setattr(row, key, given[key])
+            setattr(row, key, facts[key])
         row.save(update_fields=changed)
     return row
 
@@ -91,20 +91,20 @@ def build_of_profile(profile_id: int) -> Build | None:
 def _nearest_parent(parent: str, ancestors: Sequence[str]) -> datetime | None:
     """Return where the nearest parent that is known stands."""
     names = [parent, *ancestors]
-    known = dict(Build.objects.filter(name__in=[name for name in names if name]).values_list("name", "at"))
-    return next((known[name] for name in names if name in known), None)
+    times = dict(Build.objects.filter(name__in=[name for name in names if name]).values_list("name", "at"))
+    return next((times[name] for name in names if name in times), None)
 
 
 def _first_seen(name: str, parent: str, ancestors: Sequence[str]) -> datetime:
     """When the oldest profile of the build came, else now; after its nearest known parent, before what was made from it."""
-    seen = Profile.objects.filter(build=name).aggregate(first=Min("created"))["first"] or timezone.now()
+    moment = Profile.objects.filter(build=name).aggregate(first=Min("created"))["first"] or timezone.now()
     children = Build.objects.filter(Q(parent=name) | Q(ancestors__contains=[name])).exclude(name=name)
     child = children.aggregate(first=Min("at"))["first"]
-    if child is not None and seen >= child:
-        seen = child - STEP
+    if child is not None and moment >= child:
+        moment = child - STEP
     before = _nearest_parent(parent, ancestors)
-    if before is None or before < seen:
-        return seen
+    if before is None or before < moment:
+        return moment
     return before + (child - before) / 2 if child is not None and child > before else before + STEP
 
 

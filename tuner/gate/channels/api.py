@@ -80,7 +80,7 @@ class PlaceApi(APIView):
         row = get_object_or_404(Notified.objects.select_related("suite"), pk=pk)
         whole = request.user.has_perm("tuner.change_notified")
         return Response({**selectors.destination_json(row, whole), "deliveries": [
-            selectors.delivery_json(each, whole) for each in selectors.newest_deliveries(row.pk)]})
+            selectors.delivery_json(delivery, whole) for delivery in selectors.newest_deliveries(row.pk)]})
 
     @extend_schema(operation_id="notified_change", request=PlaceChange, responses=selectors.PlaceJson)
     def patch(self, request: Request, pk: int) -> Response:

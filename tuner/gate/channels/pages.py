@@ -43,10 +43,10 @@ class PlaceForm(forms.Form):
         cast(forms.ChoiceField, self.fields["suite"]).choices = [("", "every suite"), *((name, name) for name in names)]
 
     def clean_verdicts(self) -> list[str]:
-        found: list[str] = self.cleaned_data["verdicts"]
-        if not found:
+        verdicts: list[str] = self.cleaned_data["verdicts"]
+        if not verdicts:
             raise forms.ValidationError("choose at least one")
-        return found
+        return verdicts
 
     def values(self) -> dict[str, Any]:
         return {name: self.cleaned_data[name] for name in ("kind", "address", "suite", "verdicts", "secret")}
@@ -60,19 +60,19 @@ def notified(request: HttpRequest) -> HttpResponse:
 
 def _page(request: HttpRequest, form: PlaceForm, made: Notified | None = None, secret: str = "", status: int = 200) -> HttpResponse:
     whole = request.user.has_perm("tuner.change_notified")
-    wanted = request.GET.get("to", "")
-    to = int(wanted) if wanted.isdecimal() and len(wanted) < 10 else None
+    text = request.GET.get("to", "")
+    to = int(text) if text.isdecimal() and len(text) < 10 else None
     rows: list[dict[str, Any]] = [
         {"row": row, "address": selectors.visible_address(row, whole), "events": selectors.destination_events(row)}
         for row in selectors.list_destinations()]
-    told = [row for row in rows if row["row"].enabled and "SLOWER" in row["events"]]
+    receivers = [row for row in rows if row["row"].enabled and "SLOWER" in row["events"]]
     sent = [{"row": row, "address": selectors.visible_address(row.to, whole),
              "error": selectors.visible_error(row, whole)} for row in selectors.newest_deliveries(to)]
     return render(request, "gate/verdicts/notified.html", {
-        "rows": rows, "told": ", ".join(selectors.counts_by_kind(row["row"] for row in told)), "form": form, "made": made,
-        "secret": secret, "mails": any(row["row"].kind == "email" for row in told), "deliveries": sent,
+        "rows": rows, "told": ", ".join(selectors.counts_by_kind(row["row"] for row in receivers)), "form": form, "made": made,
+        "secret": secret, "mails": any(row["row"].kind == "email" for row in receivers), "deliveries": sent,
         "lately": selectors.recent_status_counts(),
-        "to": next((each for each in rows if each["row"].pk == to), None), "outlook": selectors.sending_conditions(),
+        "to": next((line for line in rows if line["row"].pk == to), None), "outlook": selectors.sending_conditions(),
         "address": request.build_absolute_uri("/").rstrip("/"), "tries": len(sending_services.WAITS) + 1,
     }, status=status)
 

@@ -69,7 +69,7 @@ def send_deliveries() -> list[int]:
     going: dict[Future[DeliveryFields], Delivery] = {}
     with ThreadPoolExecutor(SIDE_BY_SIDE, "send") as pool:
         while True:
-            for row in _claim({each.to_id for each in going.values()}, SIDE_BY_SIDE - len(going)):
+            for row in _claim({delivery.to_id for delivery in going.values()}, SIDE_BY_SIDE - len(going)):
                 going[pool.submit(_try_delivery, row)] = row
                 tried.append(row.pk)
             if not going:

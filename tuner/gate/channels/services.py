@@ -83,7 +83,7 @@ def _checked_address(kind: str, address: str) -> str:
 
 
 def _checked_events(asked: Sequence[str]) -> list[str]:
-    unknown = [str(each)[:40] for each in asked if each not in EVENTS]
+    unknown = [str(name)[:40] for name in asked if name not in EVENTS]
     if unknown:
         raise Refused({"verdicts": f"{unknown[0]}: one of {', '.join(EVENTS)}"})
     return [event for event in EVENTS if event in asked]
@@ -136,8 +136,8 @@ def _destinations_for(event: str, suite_id: int | None, before: Collection[int] 
 
 
 def _write_deliveries(places: Sequence[Notified], event: str, body: dict[str, Any], **about: Any) -> int:
-    known = set(Delivery.objects.filter(event=event, **about).values_list("to_id", flat=True))
-    fresh = [Delivery(to=place, event=event, body=body, due=timezone.now(), **about) for place in places if place.pk not in known]
+    pks = set(Delivery.objects.filter(event=event, **about).values_list("to_id", flat=True))
+    fresh = [Delivery(to=place, event=event, body=body, due=timezone.now(), **about) for place in places if place.pk not in pks]
     Delivery.objects.bulk_create(fresh, ignore_conflicts=True)         # another worker may have ended the same gate
     first = Delivery.objects.filter(event=event, status="waiting", tries=0, **about).values_list("pk", flat=True).first()
     if first is not None:

@@ -85,5 +85,5 @@ def _page(request: HttpRequest, suite: Suite, typed: dict[str, str], wrong: dict
     return render(request, "gate/suites/code.html", {
         "suite": suite, "code": code, "typed": shown, "wrong": wrong, "fetches": fetches,
         "archives": code.archives.defer("data") if code else [], "most_mib": services.MOST_ARCHIVE_BYTES >> 20,
-        "live": any(each.status in services.LIVE for each in fetches), "may_allow": request.user.has_perm(services.MAY_ALLOW),
+        "live": any(fetch.status in services.LIVE for fetch in fetches), "may_allow": request.user.has_perm(services.MAY_ALLOW),
     }, status=status)

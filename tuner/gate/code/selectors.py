@@ -58,8 +58,8 @@ def code_json(suite: Suite) -> CodeJson:
         return {"suite": suite.name, "kind": None, "address": "", "folder": "", "archives": [], "fetches": []}
     return make_answer(
         CodeJson, code, suite=suite.name, allowed_by=code.allowed_by.get_username() if code.allowed_by else None,
-        changed=code.changed, archives=[make_answer(ArchiveJson, each) for each in code.archives.defer("data")],
-        fetches=[fetch_json(each) for each in code.fetches.all()[:SHOWN]])
+        changed=code.changed, archives=[make_answer(ArchiveJson, archive) for archive in code.archives.defer("data")],
+        fetches=[fetch_json(fetch) for fetch in code.fetches.all()[:SHOWN]])
 
 
 def fetch_json(fetch: CodeFetch) -> FetchJson:

@@ -55,8 +55,8 @@ def parse_git_address(text: str) -> GitAddress:
     if parts.query or parts.fragment or not _PATH.match(parts.path):
         raise Refused("the path of a repository is letters, digits and . _ ~ + - between slashes; no part begins with . or -")
     if parts.scheme == "https":
-        found = parse_address(text)
-        return GitAddress(text, "https", found.hostname or "", port or 443, "", parts.path)
+        address = parse_address(text)
+        return GitAddress(text, "https", address.hostname or "", port or 443, "", parts.path)
     if parts.scheme == "ssh":
         user, host = parts.username or "", parts.hostname or ""
         if parts.password is not None or not _USER.match(user) or not _HOST.match(host) or port == 0:

@@ -56,10 +56,10 @@ class EnvironmentsApi(APIView):
     def get(self, request: Request) -> Response:
         """Effects of build, CUDA, Triton, driver and GPU with intervals; who made a kernel slower; compiled code beside it."""
         query = request.query_params
-        told = {**policy_services.overview_json(policy_services.overview()),
-                "searches": search_services.overview_json(search_services.overview())}
+        answer = {**policy_services.overview_json(policy_services.overview()),
+                  "searches": search_services.overview_json(search_services.overview())}
         if not query.get("suite"):
-            return Response(told)
+            return Response(answer)
         suite = get_object_or_404(Suite, name=query.get("suite", ""))
         runs = query.get("runs", "")
         if runs not in ("", "measured", "recorded"):
@@ -69,8 +69,8 @@ class EnvironmentsApi(APIView):
             raise ValidationError({"kernel": [f"{suite.name} has no such kernel"]})
         counts = observation_selectors.runs_by_kind(suite)
         recorded = observation_selectors.reads_recorded(counts, runs)
-        found = selectors.load_picture(suite, kernel=kernel, recorded=recorded)
-        return Response({**told, "suite": suite.name, "runs": counts, "recorded": recorded, **selectors.picture_json(found)})
+        picture = selectors.load_picture(suite, kernel=kernel, recorded=recorded)
+        return Response({**answer, "suite": suite.name, "runs": counts, "recorded": recorded, **selectors.picture_json(picture)})
 
 
 class EnvironmentApi(APIView):
@@ -157,23 +157,23 @@ class BisectApi(APIView):
             raise ValidationError({"at_once": [f"a whole number from 1 to {bisect_services.MOST_AT_ONCE}"]})
         suite = get_object_or_404(Suite, name=query.get("suite", ""))
         try:
-            found = bisect_services.plan_bisect(suite, at_once=int(at_once), kernel_key=query.get("kernel", ""),
-                                                **{name: query.get(name, "") for name in ("gpu", "good", "bad")})
+            bisect = bisect_services.plan_bisect(suite, at_once=int(at_once), kernel_key=query.get("kernel", ""),
+                                                 **{name: query.get(name, "") for name in ("gpu", "good", "bad")})
         except LookupError as error:
             raise NotFound(str(error)) from error
-        return Response(bisect_services.bisect_json(found))
+        return Response(bisect_services.bisect_json(bisect))
 
     @extend_schema(operation_id="builds_bisect_measure", request=BisectRequest, responses={201: BisectJobJson})
     def post(self, request: Request) -> Response:
         """Queue fresh runs of the builds that the plan names, interleaved."""
-        wanted = validated(BisectRequest, request.data)
-        suite = get_object_or_404(Suite, name=wanted["suite"])
+        fields = validated(BisectRequest, request.data)
+        suite = get_object_or_404(Suite, name=fields["suite"])
         try:
-            builds = wanted["builds"] or bisect_services.plan_bisect(suite, wanted["kernel"], gpu=wanted["gpu"]).plan.measure
+            builds = fields["builds"] or bisect_services.plan_bisect(suite, fields["kernel"], gpu=fields["gpu"]).plan.measure
             if not builds:
                 raise ValidationError({"builds": ["the plan names no build to measure"]})
-            job = bisect_services.measure_bisect(suite, wanted["kernel"], builds, request.user, gpu=wanted["gpu"],
-                                                 runs=wanted.get("runs"))
+            job = bisect_services.measure_bisect(suite, fields["kernel"], builds, request.user, gpu=fields["gpu"],
+                                                 runs=fields.get("runs"))
         except LookupError as error:
             raise NotFound(str(error)) from error
         return Response({"job": job.pk, "builds": list(builds)}, status=201)

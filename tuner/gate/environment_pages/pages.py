@@ -75,12 +75,12 @@ MOST_SUITES = 200
 def environments(request: HttpRequest) -> HttpResponse:
     """?suite=&kernel=&runs=measured|recorded&before=&after=, the last two as `selectors.cell_names` gives them."""
     suites = list(Suite.objects.order_by("-enabled", "name")[:MOST_SUITES])
-    suite = next((one for one in suites if one.name == request.GET.get("suite")), suites[0] if suites else None)
-    found = picture_context(suite, request.GET) if suite else {}
-    told = policy_services.overview()
-    newest = {one.environment.gpu: one.environment for one in told["seen"] if one.newest}
+    suite = next((candidate for candidate in suites if candidate.name == request.GET.get("suite")), suites[0] if suites else None)
+    context = picture_context(suite, request.GET) if suite else {}
+    overview = policy_services.overview()
+    newest = {row.environment.gpu: row.environment for row in overview["seen"] if row.newest}
     return render(request, "gate/environments/list.html", {
-        **told, "searches": search_services.overview(told["policy"], newest), "suites": suites, "suite": suite, **found,
+        **overview, "searches": search_services.overview(overview["policy"], newest), "suites": suites, "suite": suite, **context,
         "may_measure": request.user.has_perm("tuner.add_tunejob"),
         "may_switch": request.user.has_perm("tuner.change_revalidationpolicy")})
 
@@ -90,26 +90,26 @@ def picture_context(suite: Suite, query: QueryDict) -> dict[str, Any]:
     recorded = observation_selectors.reads_recorded(counts, query.get("runs", ""))
     keys = list(suite.kernels.filter(enabled=True).values_list("key", flat=True)[:observation_selectors.MOST_KERNELS])
     kernel = query.get("kernel", "") if query.get("kernel", "") in keys else ""
-    held = selectors.load_picture(suite, kernel=kernel, recorded=recorded, before=query.get("before", ""),
-                                  after=query.get("after", ""))
-    kernels = held.attribution.kernels
-    rows = [(one, effect) for one in kernels for effect in one.effects]
+    picture = selectors.load_picture(suite, kernel=kernel, recorded=recorded, before=query.get("before", ""),
+                                     after=query.get("after", ""))
+    kernels = picture.attribution.kernels
+    rows = [(entry, effect) for entry in kernels for effect in entry.effects]
     return {
-        "picture": held, "counts": counts, "recorded": recorded, "kernel": kernel, "keys": keys,
-        "plot": effect_plot([(one.factor if "+" in one.factor else f"{one.factor} {one.level}", one)
-                             for one in held.attribution.suite]),
-        "effects": [(one, largest_effect(one, kernels)) for one in held.attribution.suite],
-        "by_kernel": rows if len(kernels) > 1 else [], "cells": selectors.cell_names(held)}
+        "picture": picture, "counts": counts, "recorded": recorded, "kernel": kernel, "keys": keys,
+        "plot": effect_plot([(effect.factor if "+" in effect.factor else f"{effect.factor} {effect.level}", effect)
+                             for effect in picture.attribution.suite]),
+        "effects": [(effect, largest_effect(effect, kernels)) for effect in picture.attribution.suite],
+        "by_kernel": rows if len(kernels) > 1 else [], "cells": selectors.cell_names(picture)}
 
 
 @require_POST
 @permission_required("tuner.add_tunejob", raise_exception=True)
 def revalidate(request: HttpRequest) -> HttpResponse:
-    made = policy_services.revalidate_now(request.user)
-    if made:
-        number = sum(len(job.about["entries"]) for job in made)
-        messages.success(request, f"{number} winner{'s' * (number != 1)} will be measured again in {len(made)} "
-                         f"job{'s' * (len(made) != 1)}: each in turn with what came next and the default.")
+    jobs = policy_services.revalidate_now(request.user)
+    if jobs:
+        number = sum(len(job.about["entries"]) for job in jobs)
+        messages.success(request, f"{number} winner{'s' * (number != 1)} will be measured again in {len(jobs)} "
+                         f"job{'s' * (len(jobs) != 1)}: each in turn with what came next and the default.")
     else:
         messages.info(request, "Nothing to queue: every doubtful winner that can be measured again is being measured already.")
     return redirect("environments")
@@ -133,9 +133,9 @@ def policy(request: HttpRequest) -> HttpResponse:
 @require_POST
 @permission_required("tuner.change_revalidationpolicy", raise_exception=True)
 def searches(request: HttpRequest) -> HttpResponse:
-    given = {name: _number(request.POST.get(name)) for name in ("most_searches", "search_seconds", "from_hour", "until_hour")}
+    limits = {name: _number(request.POST.get(name)) for name in ("most_searches", "search_seconds", "from_hour", "until_hour")}
     try:
-        now = search_services.set_searches(by=request.user, searches=request.POST.get("searches") == "1", **given)
+        now = search_services.set_searches(by=request.user, searches=request.POST.get("searches") == "1", **limits)
     except Refused as error:
         messages.error(request, str(error))
     else:

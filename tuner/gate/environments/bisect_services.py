@@ -64,12 +64,12 @@ def plan_bisect(suite: Suite, kernel_key: str, *, gpu: str = "", good: str = "",
 def _runs(rows: Any) -> tuple[dict[str, list[float]], set[str]]:
     """(run medians by build, builds of which every run was rejected)."""
     us: dict[str, list[float]] = {}
-    seen: set[str] = set()
+    builds: set[str] = set()
     for build, p50, rejected in rows.order_by("-id").values_list("build__name", "p50_us", "rejected")[:MOST_RUNS]:
-        seen.add(build)
+        builds.add(build)
         if not rejected and p50:
             us.setdefault(build, []).append(p50)
-    return us, seen - us.keys()
+    return us, builds - us.keys()
 
 
 def _line(build: str) -> list[str]:
@@ -100,15 +100,15 @@ def _good_and_bad(kernel: SuiteKernel, newest: KernelRun, us: Mapping[str, Seque
 
 
 def _sides(names: Sequence[str], us: Mapping[str, Sequence[float]], rejected: set[str], good: str, bad: str) -> dict[str, str]:
-    found = {name: SKIP for name in names if name in rejected}
+    sides = {name: SKIP for name in names if name in rejected}
     if good:
-        found[good] = GOOD
+        sides[good] = GOOD
     if bad:
-        found[bad] = BAD
+        sides[bad] = BAD
     if good and bad and us.get(good) and us.get(bad):
         between = names[names.index(good) + 1:names.index(bad)]
-        found |= {name: classify_build(us[name], us[good], us[bad]) for name in between if us.get(name)}
-    return found
+        sides |= {name: classify_build(us[name], us[good], us[bad]) for name in between if us.get(name)}
+    return sides
 
 
 def _why_not(suite: Suite) -> str:
@@ -157,8 +157,8 @@ def bisect_json(found: Bisect) -> BisectJson:
 def measure_bisect(suite: Suite, kernel_key: str, builds: Sequence[str], owner: Any = None, *, gpu: str = "",
                    runs: int | None = None) -> SuiteJob:
     """Queue fresh runs of this kernel for these builds, interleaved. Raises Refused, LookupError."""
-    found = plan_bisect(suite, kernel_key, gpu=gpu)
-    if found.why_not:
-        raise Refused({"suite": found.why_not})
-    device = f"{GPU}:{found.environment.gpu}" if is_gpu(suite.device) and found.environment.gpu else suite.device
+    bisect = plan_bisect(suite, kernel_key, gpu=gpu)
+    if bisect.why_not:
+        raise Refused({"suite": bisect.why_not})
+    device = f"{GPU}:{bisect.environment.gpu}" if is_gpu(suite.device) and bisect.environment.gpu else suite.device
     return job_create(suite, builds=list(builds), runs=runs, kernels=[kernel_key], reason="bisect", device=device, owner=owner)

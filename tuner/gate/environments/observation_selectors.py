@@ -52,14 +52,14 @@ class Cells:
 
 def toolkit_parts(toolkit: str) -> dict[str, str]:
     """"cuda 13.0, triton 3.6.0" → {"cuda": "13.0", "triton": "3.6.0"}; what names neither stands as `cuda` with its whole text."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in toolkit.split(","))):
         named = _PART.match(part)
         if named and named[1].lower() in ("cuda", "triton"):
-            found.setdefault(named[1].lower(), named[2])
+            versions.setdefault(named[1].lower(), named[2])
         else:
-            found["cuda"] = ", ".join(filter(None, (found.get("cuda", ""), part)))
-    return found
+            versions["cuda"] = ", ".join(filter(None, (versions.get("cuda", ""), part)))
+    return versions
 
 
 def runs_by_kind(suite: Suite) -> dict[str, int]:
@@ -77,25 +77,25 @@ def reads_recorded(counts: Mapping[str, int], asked: str) -> bool:
 def load_cells(suite: Suite, *, kernels: Collection[str] | None = None, recorded: bool = False,
           builds: Collection[str] | None = None) -> Cells:
     """Return runs of the suite's enabled kernels; `recorded`: those of recordings instead of measured ones."""
-    known = dict(suite.kernels.filter(enabled=True).values_list("key", "pk")[:MOST_KERNELS + 1])
-    wanted = [key for key in list(known)[:MOST_KERNELS] if kernels is None or key in kernels]
-    rows = KernelRun.objects.filter(kernel__in=[known[key] for key in wanted], rejected="", p50_us__gt=0)
+    kernel_ids = dict(suite.kernels.filter(enabled=True).values_list("key", "pk")[:MOST_KERNELS + 1])
+    keys = [key for key in list(kernel_ids)[:MOST_KERNELS] if kernels is None or key in kernels]
+    rows = KernelRun.objects.filter(kernel__in=[kernel_ids[key] for key in keys], rejected="", p50_us__gt=0)
     rows = rows.exclude(recorded="") if recorded else rows.filter(recorded="")
     if builds is not None:
         rows = rows.filter(build__name__in=list(builds))
-    seen = list(rows.order_by().values_list("build", "gpu", "toolkit", "driver").distinct())       # before any run is read
-    order = {build.name: (build.at, build.pk) for build in Build.everything.in_bulk({each[0] for each in seen}).values()}
-    places = _places(seen)
+    groups = list(rows.order_by().values_list("build", "gpu", "toolkit", "driver").distinct())       # before any run is read
+    order = {build.name: (build.at, build.pk) for build in Build.everything.in_bulk({group[0] for group in groups}).values()}
+    places = _places(groups)
     names = sorted(order, key=lambda name: order[name])
     several = [name for name in names if len(places[order[name][1]]) > 1][-MOST_BUILDS:]
     kept = set(names) if builds is not None else {*several, *names[-NEWEST_BUILDS:]}
-    found = list(rows.filter(build__in=[order[name][1] for name in kept]).order_by("-id").values_list(
+    runs = list(rows.filter(build__in=[order[name][1] for name in kept]).order_by("-id").values_list(
         "kernel__key", "p50_us", "build__name", "gpu", "toolkit", "driver", "recorded",
         *(f"facts__{name}" for name in FACTS))[:MOST_RUNS])[::-1]
     left = [f"{len(names) - len(kept)} older builds that were measured in one environment alone" if len(names) > len(kept) else "",
-            f"kernels after the first {MOST_KERNELS}" if len(known) > MOST_KERNELS else "",
-            f"runs before the newest {MOST_RUNS:,}" if len(found) == MOST_RUNS else ""]
-    return _build_cells(found, [name for name in names if name in kept], wanted,
+            f"kernels after the first {MOST_KERNELS}" if len(kernel_ids) > MOST_KERNELS else "",
+            f"runs before the newest {MOST_RUNS:,}" if len(runs) == MOST_RUNS else ""]
+    return _build_cells(runs, [name for name in names if name in kept], keys,
                   " and ".join(filter(None, left)))
 
 
@@ -109,10 +109,10 @@ def _places(seen: Iterable[tuple[Any, ...]]) -> dict[int, set[tuple[Any, ...]]]:
 
 def _build_cells(rows: list[tuple[Any, ...]], builds: list[str], kernels: list[str], left_out: str) -> Cells:
     where = [Environment(row[3], row[4], row[5]) for row in rows]
-    observations = [Observation(row[0], row[1], {"build": row[2], **at.factors}, _facts(row[7:]))
-                    for row, at in zip(rows, where, strict=True)]
-    seen = {row[0] for row in rows}
-    return Cells(observations, where, [key for key in kernels if key in seen], builds, list(dict.fromkeys(where)),
+    observations = [Observation(row[0], row[1], {"build": row[2], **environment.factors}, _facts(row[7:]))
+                    for row, environment in zip(rows, where, strict=True)]
+    key_set = {row[0] for row in rows}
+    return Cells(observations, where, [key for key in kernels if key in key_set], builds, list(dict.fromkeys(where)),
                  (rows[-1][2], where[-1]) if rows else None, sorted({row[6] for row in rows if row[6]}), left_out)
 
 

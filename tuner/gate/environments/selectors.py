@@ -77,18 +77,18 @@ class Picture:
 
 def load_picture(suite: Suite, *, kernel: str = "", recorded: bool = False, before: str = "", after: str = "") -> Picture:
     """Return all that is shown of a suite. `before`, `after`: names of cells to compare, "": the newest two."""
-    held = load_cells(suite, kernels=[kernel] if kernel else None, recorded=recorded)
-    references = {"build": held.builds[0]} if held.builds else {}
-    return Picture(held, attribute_effects(held.observations, references=references), build_matrix(held, single=bool(kernel)),
-                   compare_cells(held, _cell_of_name(held, before), _cell_of_name(held, after)),
-                   fact_changes(held.observations)[:MOST_FACT_CHANGES])
+    cells = load_cells(suite, kernels=[kernel] if kernel else None, recorded=recorded)
+    references = {"build": cells.builds[0]} if cells.builds else {}
+    return Picture(cells, attribute_effects(cells.observations, references=references), build_matrix(cells, single=bool(kernel)),
+                   compare_cells(cells, _cell_of_name(cells, before), _cell_of_name(cells, after)),
+                   fact_changes(cells.observations)[:MOST_FACT_CHANGES])
 
 
 def build_matrix(held: Cells, *, single: bool) -> Matrix:
     """Return builds across, environments down, each against the reference cell."""
     logs: dict[tuple[str, Environment], dict[str, list[float]]] = {}
-    for one, where in zip(held.observations, held.where, strict=True):
-        logs.setdefault((one.factors["build"], where), {}).setdefault(one.kernel, []).append(math.log(one.us))
+    for sample, where in zip(held.observations, held.where, strict=True):
+        logs.setdefault((sample.factors["build"], where), {}).setdefault(sample.kernel, []).append(math.log(sample.us))
     centres = {key: {kernel: median(values) for kernel, values in kernels.items()} for key, kernels in logs.items()}
     builds = held.builds[-MOST_COLUMNS:]
     reference = next(((build, where) for where in held.environments for build in builds if (build, where) in centres), None)
@@ -117,25 +117,25 @@ def compare_cells(held: Cells, before: tuple[str, Environment] | None = None,
         return None
     by_kernel: dict[str, list[Observation]] = {}
     measured: dict[str, set[tuple[str, Environment]]] = {}
-    for one, where in zip(held.observations, held.where, strict=True):
-        by_kernel.setdefault(one.kernel, []).append(one)
-        measured.setdefault(one.kernel, set()).add((one.factors["build"], where))
+    for sample, where in zip(held.observations, held.where, strict=True):
+        by_kernel.setdefault(sample.kernel, []).append(sample)
+        measured.setdefault(sample.kernel, set()).add((sample.factors["build"], where))
     old, new = _factors(before), _factors(after)
-    told = [(kernel, explain(rows, old, new)) for kernel, rows in by_kernel.items() if {before, after} <= measured[kernel]]
-    told.sort(key=lambda one: (KINDS.index(one[1].kind), -abs(math.log(_ratio(one[1])))))
-    counts = Counter(explanation.kind for _, explanation in told)
-    return CellComparison(before, after, (_name(held, before), _name(held, after)), told,
-                          _comparison_sentence(before, after, told, counts), counts)
+    results = [(kernel, explain(rows, old, new)) for kernel, rows in by_kernel.items() if {before, after} <= measured[kernel]]
+    results.sort(key=lambda one: (KINDS.index(one[1].kind), -abs(math.log(_ratio(one[1])))))
+    counts = Counter(explanation.kind for _, explanation in results)
+    return CellComparison(before, after, (_name(held, before), _name(held, after)), results,
+                          _comparison_sentence(before, after, results, counts), counts)
 
 
 def _cell_before(held: Cells, after: tuple[str, Environment]) -> tuple[str, Environment] | None:
     """Of another environment, seen before, the same GPU first: the same build where it was measured there, else its newest."""
     build, where = after
-    others = [one for one in held.environments if one != where]
+    others = [place for place in held.environments if place != where]
     others.sort(key=lambda one: (one.gpu == where.gpu, held.environments.index(one)))
     if not others:
         return None
-    there = [one.factors["build"] for one, at in zip(held.observations, held.where, strict=True) if at == others[-1]]
+    there = [sample.factors["build"] for sample, place in zip(held.observations, held.where, strict=True) if place == others[-1]]
     return (build if build in there else max(there, key=held.builds.index)), others[-1]
 
 
@@ -160,7 +160,7 @@ def _comparison_sentence(before: tuple[str, Environment], after: tuple[str, Envi
     changed = sum(number for number, _ in who)
     parts = ", ".join(f"{number} {words}" for number, words in who if number)
     first = f"{changed} of {len(told)} kernels changed, {parts}" if changed else f"none of {len(told)} kernels surely changed"
-    name, worst = max(((kernel, _ratio(one)) for kernel, one in told), key=lambda one: one[1])
+    name, worst = max(((kernel, _ratio(explanation)) for kernel, explanation in told), key=lambda one: one[1])
     most = f" The most: {name}, {100 * (worst - 1):.1f} % slower." if changed and worst > 1.01 else ""
     unknown = f" Of {counts['unknown']} it cannot be told which did it." if counts.get("unknown") else ""
     return f"{over}: {first}.{most}{unknown}"
@@ -240,19 +240,19 @@ class PictureJson(TypedDict):
 
 def picture_json(found: Picture) -> PictureJson:
     """Return the JSON of all that is shown of a suite."""
-    held, compared = found.cells, found.compared
+    cells, compared = found.cells, found.compared
     return make_answer(
-        PictureJson, held, says=found.attribution.says,
+        PictureJson, cells, says=found.attribution.says,
         matrix={"builds": found.matrix.builds, "reference": _cell_json(found.matrix.reference) if found.matrix.reference else None,
                 "rows": [{"environment": plain(where), "cells": plain(row)} for where, row in found.matrix.rows]},
-        effects=[effect_json(one) for one in found.attribution.suite],
-        by_kernel=[make_answer(KernelEffectsJson, one, effects=[effect_json(effect) for effect in one.effects])
-                   for one in found.attribution.kernels],
-        missing=[dict(one) for one in found.attribution.missing],
+        effects=[effect_json(effect) for effect in found.attribution.suite],
+        by_kernel=[make_answer(KernelEffectsJson, entry, effects=[effect_json(effect) for effect in entry.effects])
+                   for entry in found.attribution.kernels],
+        missing=[dict(gap) for gap in found.attribution.missing],
         compared=None if compared is None else {
             "before": _cell_json(compared.before), "after": _cell_json(compared.after), "says": compared.says,
             "counts": dict(compared.counts), "kernels": [
-                {"kernel": kernel, **explanation_json(one)} for kernel, one in compared.kernels]},
+                {"kernel": kernel, **explanation_json(explanation)} for kernel, explanation in compared.kernels]},
         code=found.facts)
 
 
@@ -273,10 +273,10 @@ def _cell_json(cell: tuple[str, Environment]) -> Any:
 
 def cell_names(found: Picture) -> list[tuple[str, str]]:
     """Return (name in the URL, words) of every cell that was measured, newest build first."""
-    held = found.cells
-    there = {(one.factors["build"], where) for one, where in zip(held.observations, held.where, strict=True)}
-    return [(_name(held, (build, where)), f"{build} · {_driver_first(where)}") for build in reversed(held.builds)
-            for where in reversed(held.environments) if (build, where) in there]
+    cells = found.cells
+    there = {(sample.factors["build"], where) for sample, where in zip(cells.observations, cells.where, strict=True)}
+    return [(_name(cells, (build, where)), f"{build} · {_driver_first(where)}") for build in reversed(cells.builds)
+            for where in reversed(cells.environments) if (build, where) in there]
 
 
 def _driver_first(where: Environment) -> str:
@@ -295,5 +295,5 @@ def _cell_of_name(held: Cells, name: str) -> tuple[str, Environment] | None:
     if not (place.isascii() and place.isdecimal() and len(place) < 6 and int(place) < len(held.environments)):
         return None
     cell = (build, held.environments[int(place)])
-    there = ((one.factors["build"], where) for one, where in zip(held.observations, held.where, strict=True))
+    there = ((sample.factors["build"], where) for sample, where in zip(held.observations, held.where, strict=True))
     return cell if cell in there else None

@@ -53,8 +53,8 @@ class BuildListApi(APIView):
         OpenApiParameter("q", str, description="part of the name or title"), OpenApiParameter("branch", str), *PAGED])
     def get(self, request: Request) -> Response:
         """Builds, newest first, also those that only profiles name."""
-        found = selectors.build_names(request.query_params.get("q", "")[:80], request.query_params.get("branch", "")[:120])
-        page = read_page(request, found, LIST_LIMIT)
+        names = selectors.build_names(request.query_params.get("q", "")[:80], request.query_params.get("branch", "")[:120])
+        page = read_page(request, names, LIST_LIMIT)
         return page.answer({"offset": page.offset,
                             "results": [selectors.row_json(row) for row in selectors.build_rows(list(page.rows))]})
 
@@ -104,16 +104,16 @@ class BuildApi(APIView):
         build = selectors.find_build(name)
         if build is None:
             raise NotFound(f"no build {name[:80]}")
-        found = selectors.compare_build(build, request.query_params)
+        comparison = selectors.compare_build(build, request.query_params)
         rows = selectors.build_regressions(build)
         return Response({
-            **selectors.build_json(build), "answer": selectors.comparison_sentence(build, found),
+            **selectors.build_json(build), "answer": selectors.comparison_sentence(build, comparison),
             "sides": [side.text for side in selectors.measured_sides(build)],
-            "compared": {"on": found.side.text, "against": found.label or None,
-                         "judged": suite_json(found.judged) if found.judged else None} if found else None,
+            "compared": {"on": comparison.side.text, "against": comparison.label or None,
+                         "judged": suite_json(comparison.judged) if comparison.judged else None} if comparison else None,
             "gates": [{"id": gate.pk, "suite": gate.suite.name, "status": gate.status, "verdict": gate.verdict}
                       for gate in selectors.build_gates(build)],
-            "regressions": {name: [regression_selectors.regression_json(row) for row in each] for name, each in rows.items()},
+            "regressions": {name: [regression_selectors.regression_json(row) for row in group] for name, group in rows.items()},
             "profiles": [profile.pk for profile in selectors.build_profiles(build)]})
 
 
@@ -167,10 +167,10 @@ class SeriesApi(APIView):
             raise NotFound(choice.missed)
         kernels = choice.suite.kernels.values_list("key", flat=True)
         page = read_page(request, kernels.filter(key=choice.kernel) if choice.kernel else kernels, SERIES, SERIES)
-        found = load_series(choice.suite, choice.where, choice.branch, page.rows)
+        series = load_series(choice.suite, choice.where, choice.branch, page.rows)
         return page.answer({"suite": choice.suite.name, "on": choice.where["text"], "branch": choice.branch,
                             "environment": {name: choice.where[name] for name in ENVIRONMENT},
-                            "series": [series_json(one) for one in found]})
+                            "series": [series_json(curve) for curve in series]})
 
 
 def series_json(one: Series) -> SeriesJson:
@@ -190,8 +190,8 @@ class RegressionListApi(APIView):
         OpenApiParameter(name, str) for name in regression_selectors.FILTERS] + PAGED)
     def get(self, request: Request) -> Response:
         """What got slower, not answered first. state: one of a regression's, or watched (open and acknowledged)."""
-        wanted = {name: request.query_params.get(name, "")[:200] for name in regression_selectors.FILTERS}
-        page = read_page(request, regression_selectors.regression_list(wanted), LIST_LIMIT)
+        filters = {name: request.query_params.get(name, "")[:200] for name in regression_selectors.FILTERS}
+        page = read_page(request, regression_selectors.regression_list(filters), LIST_LIMIT)
         return page.answer({"offset": page.offset, "results": [regression_selectors.regression_json(row) for row in page.rows]})
 
 
@@ -223,9 +223,9 @@ class RegressionApi(APIView):
     def get(self, request: Request, pk: int) -> Response:
         row = get_object_or_404(regression_selectors.regressions(), pk=pk)
         return Response({**regression_selectors.regression_json(row), "told_by": [
-            {"gate": each.gate_id, "kernel": each.kernel.key, "build": each.gate.build.name, "ratio_p50": each.ratio_p50,
-             "ci": [each.low, each.high] if each.low is not None else None, "reason": each.reason}
-            for each in regression_selectors.regression_kernels(row)]})
+            {"gate": entry.gate_id, "kernel": entry.kernel.key, "build": entry.gate.build.name, "ratio_p50": entry.ratio_p50,
+             "ci": [entry.low, entry.high] if entry.low is not None else None, "reason": entry.reason}
+            for entry in regression_selectors.regression_kernels(row)]})
 
     @extend_schema(operation_id="regression_change", request=StateSerializer, responses=WholeRegressionJson)
     def post(self, request: Request, pk: int) -> Response:

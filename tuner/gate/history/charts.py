@@ -30,7 +30,7 @@ def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: f
                   x_range=(-0.7, max(len(names), 2) - 0.3))
     every = max(1, -(-len(names) // MOST_TICKS))
     plot.xaxis.ticker = FixedTicker(ticks=list(range(len(names) - 1, -1, -every)))
-    plot.xaxis.major_label_overrides = {at: shorten(name, LABEL_CHARS) for at, name in enumerate(names)}
+    plot.xaxis.major_label_overrides = {index: shorten(name, LABEL_CHARS) for index, name in enumerate(names)}
     plot.xaxis.major_label_orientation = 0.6
     plot.xgrid.grid_line_color = None
     _ranges(plot, names, steps)
@@ -43,15 +43,15 @@ def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: f
         follows(line.glyph, line_color="--muted")
         plot.add_layout(follows(Label(x=-0.5, y=baseline_us, y_offset=2, text=f"baseline {baseline_us:,.4g} µs",
                                       text_font_size="11px"), text_color="--muted"))
-    runs = [(at, us) for at, point in enumerate(points) for us in point.us]
-    fit(plot, [at for at, _ in runs], [us for _, us in runs], [f"{us:,.4g} µs" for _, us in runs],
+    runs = [(index, us) for index, point in enumerate(points) for us in point.us]
+    fit(plot, [index for index, _ in runs], [us for _, us in runs], [f"{us:,.4g} µs" for _, us in runs],
         marks=[*(point.median_us for point in points), *([baseline_us] if baseline_us else [])])
     for name, text in (marks or {}).items():
         if name in names:
-            at = names.index(name)
-            line = Span(location=at - 0.5, dimension="height", line_dash="dotted", line_width=1.5)
+            position = names.index(name)
+            line = Span(location=position - 0.5, dimension="height", line_dash="dotted", line_width=1.5)
             plot.add_layout(follows(line, line_color="--text"))
-            plot.add_layout(follows(Label(x=at - 0.5, y=6, y_units="screen", x_offset=4, text=text), text_color="--text"))
+            plot.add_layout(follows(Label(x=position - 0.5, y=6, y_units="screen", x_offset=4, text=text), text_color="--text"))
     plot.legend.location = "top_left"
     plot.legend.orientation = "horizontal"
     plot.legend.spacing = 14
@@ -60,22 +60,22 @@ def series_figure(points: Sequence[Any], steps: Sequence[Any], *, baseline_us: f
 
 
 def _interval_band(plot: Any, points: Sequence[Any]) -> None:
-    known = [(at, point.interval) for at, point in enumerate(points) if point.interval]
-    if known:
-        plot.varea([at for at, _ in known], [each[0] for _, each in known], [each[1] for _, each in known],
+    spans = [(index, point.interval) for index, point in enumerate(points) if point.interval]
+    if spans:
+        plot.varea([index for index, _ in spans], [span[0] for _, span in spans], [span[1] for _, span in spans],
                    fill_alpha=0.18, fill_color=SERIES[0], legend_label="interval of a build's median")
 
 
 def _dots(plot: Any, points: Sequence[Any], verdicts: Mapping[str, str]) -> None:
-    rows = [(at, us, point.build.name, verdicts.get(point.build.name, "no gate"), len(point.us))
-            for at, point in enumerate(points) for us in point.us]
+    rows = [(spot, us, point.build.name, verdicts.get(point.build.name, "no gate"), len(point.us))
+            for spot, point in enumerate(points) for us in point.us]
     source = ColumnDataSource(dict(zip(("x", "us", "build", "verdict", "n"), map(list, zip(*rows, strict=True)), strict=True)))
     dots = plot.scatter("x", "us", source=source, size=5, alpha=0.55, color=SERIES[0], legend_label="fresh run")
     plot.add_tools(HoverTool(renderers=[dots], tooltips=[
         ("build", "@build"), ("this run", "@us{0.000} µs"), ("runs", "@n"), ("its gate", "@verdict")]))
-    slower = [at for at, point in enumerate(points) if verdicts.get(point.build.name) == "SLOWER"]
+    slower = [spot for spot, point in enumerate(points) if verdicts.get(point.build.name) == "SLOWER"]
     if slower:
-        plot.scatter(slower, [points[at].median_us for at in slower], size=13, marker="triangle", fill_alpha=0, line_width=2,
+        plot.scatter(slower, [points[spot].median_us for spot in slower], size=13, marker="triangle", fill_alpha=0, line_width=2,
                      line_color=SLOWER, legend_label="▲ its gate says SLOWER")
 
 
@@ -111,8 +111,8 @@ def _ranges(plot: Any, names: Sequence[str], steps: Sequence[Any]) -> None:
 def small(points: Sequence[Any], steps: Sequence[Any]) -> dict[str, Any]:
     """The medians as a polyline of an SVG of SMALL_WIDTH × SMALL_HEIGHT, with a line where each change is."""
     medians = [point.median_us for point in points]
-    seen = band(medians)
-    low, high = seen.low, seen.high
+    limits = band(medians)
+    low, high = limits.low, limits.high
     middle: float = (low + high) / 2
     span: float = max(high - low, 0.03 * middle)                # a hair's breadth of noise must not look like a mountain
     wide, tall = SMALL_WIDTH - 2 * SMALL_EDGE, SMALL_HEIGHT - 2 * SMALL_EDGE
@@ -125,7 +125,7 @@ def small(points: Sequence[Any], steps: Sequence[Any]) -> dict[str, Any]:
 
     names = [point.build.name for point in points]
     return {"width": SMALL_WIDTH, "height": SMALL_HEIGHT,
-            "line": " ".join(f"{across(at)},{down(us)}" for at, us in enumerate(medians)),
-            "beyond": [(across(at), "▲" if us > high else "▼") for at, us in enumerate(medians) if not low <= us <= high],
+            "line": " ".join(f"{across(index)},{down(us)}" for index, us in enumerate(medians)),
+            "beyond": [(across(index), "▲" if us > high else "▼") for index, us in enumerate(medians) if not low <= us <= high],
             "last": (across(len(medians) - 1), down(medians[-1])),
             "steps": [{"x": across(names.index(step.build) - 0.5), "slower": step.slower} for step in steps if step.build in names]}

@@ -36,8 +36,8 @@ class Choice:
 
     def query(self, **changes: str) -> str:
         """The address' question, with what replaces its parts."""
-        asked = {"suite": self.suite.name, "on": self.where["text"], "branch": self.branch, "kernel": self.kernel, **changes}
-        return urlencode({name: value for name, value in asked.items() if value})
+        fields = {"suite": self.suite.name, "on": self.where["text"], "branch": self.branch, "kernel": self.kernel, **changes}
+        return urlencode({name: value for name, value in fields.items() if value})
 
     def with_kernel(self, key: str) -> Choice:
         return replace(self, kernel=key)
@@ -45,9 +45,9 @@ class Choice:
 
 def suite_choices() -> list[Suite]:
     """Return suites to look at: the one with the newest run first, then those without runs."""
-    found = list(Suite.objects.order_by("name")[:200])
+    suites = list(Suite.objects.order_by("name")[:200])
     newest = newest_suite_id()
-    return sorted(found, key=lambda suite: suite.pk != newest)
+    return sorted(suites, key=lambda suite: suite.pk != newest)
 
 
 def newest_suite_id() -> int | None:
@@ -59,20 +59,20 @@ def newest_suite_id() -> int | None:
 
 def read_choice(query: Mapping[str, str]) -> Choice | None:
     """Return what the address names, else the newest; None where no suite has a run yet."""
-    asked = {name: query.get(name, "")[:MOST_CHARS] for name in FIELDS}
-    suite = Suite.objects.filter(name=asked["suite"]).first() if asked["suite"] and "\0" not in asked["suite"] else None
-    missed = f"There is no suite {asked['suite']}." if asked["suite"] and suite is None else ""
+    fields = {name: query.get(name, "")[:MOST_CHARS] for name in FIELDS}
+    suite = Suite.objects.filter(name=fields["suite"]).first() if fields["suite"] and "\0" not in fields["suite"] else None
+    missed = f"There is no suite {fields['suite']}." if fields["suite"] and suite is None else ""
     suite = suite or Suite.objects.filter(pk=newest_suite_id() or 0).first()
     totals = build_totals(suite) if suite else []
     places = measured_environments(suite, totals) if suite else []
     if suite is None or not places:
         return None
-    where = next((place for place in places if _fits(place, asked)), None)
+    where = next((place for place in places if _fits(place, fields)), None)
     if where is None:
-        where, missed = places[0], missed or f"{suite.name} has no run on {asked['on'] or asked['gpu'] or 'that environment'}."
+        where, missed = places[0], missed or f"{suite.name} has no run on {fields['on'] or fields['gpu'] or 'that environment'}."
     branches = measured_lines(suite, {build for *_, build, _, _ in totals})
-    branch = asked["branch"] if asked["branch"] in branches else branches[0]
-    return Choice(suite, where, branch, asked["kernel"], tuple(places), tuple(branches), missed)
+    branch = fields["branch"] if fields["branch"] in branches else branches[0]
+    return Choice(suite, where, branch, fields["kernel"], tuple(places), tuple(branches), missed)
 
 
 def _fits(place: Mapping[str, Any], asked: Mapping[str, str]) -> bool:
@@ -164,28 +164,28 @@ class Page:
 
 def load_page(choice: Choice) -> Page | None:
     """Return what the page shows, None where nothing was measured on this line of builds in this environment."""
-    found = load_series(choice.suite, choice.where, choice.branch)
-    if not found:
+    series = load_series(choice.suite, choice.where, choice.branch)
+    if not series:
         return None
     env = {name: choice.where[name] for name in ENVIRONMENT}
-    builds = list({point.build.pk: point.build for one in found for point in one.points}.values())
+    builds = list({point.build.pk: point.build for curve in series for point in curve.points}.values())
     builds.sort(key=lambda build: (build.at, build.pk))
-    told = Regression.objects.filter(suite=choice.suite, **env).select_related("build", "good", "suite")
-    watched = list(told.filter(state__in=Regression.WATCHED)[:MOST_REGRESSIONS])
+    regressions = Regression.objects.filter(suite=choice.suite, **env).select_related("build", "good", "suite")
+    watched = list(regressions.filter(state__in=Regression.WATCHED)[:MOST_REGRESSIONS])
     heat_builds = builds[-HEAT_BUILDS:]
-    said = newest_verdicts(choice, {build.pk for build in (*heat_builds, *(one.points[-1].build for one in found))})
-    rows = sorted((_kernel_row(one, said, watched, builds[-1]) for one in found), key=_worst_first)
-    chosen = next((one for one in found if one.kernel.key == choice.kernel), rows[0].series)
+    verdicts = newest_verdicts(choice, {build.pk for build in (*heat_builds, *(curve.points[-1].build for curve in series))})
+    rows = sorted((_kernel_row(curve, verdicts, watched, builds[-1]) for curve in series), key=_worst_first)
+    chosen = next((curve for curve in series if curve.kernel.key == choice.kernel), rows[0].series)
     baseline = load_baselines([chosen.kernel], Env(**env), samples=False)[chosen.kernel.pk]
     medians = sorted(run.p50_us for run in baseline.runs if run.p50_us)
-    of_chosen = list(told.filter(kernels__contains=[chosen.kernel.key])[:MOST_REGRESSIONS]) if chosen.steps else []
+    of_chosen = list(regressions.filter(kernels__contains=[chosen.kernel.key])[:MOST_REGRESSIONS]) if chosen.steps else []
     return Page(
-        choice.with_kernel(chosen.kernel.key), found, rows[:KERNEL_ROWS], chosen,
+        choice.with_kernel(chosen.kernel.key), series, rows[:KERNEL_ROWS], chosen,
         {build: verdict.verdict for (_, build), verdict in
          newest_verdicts(choice, [build.pk for build in builds], kernel=chosen.kernel).items()},
         baseline_marks(chosen.kernel, env["gpu"]), medians[len(medians) // 2] if medians else None, baseline.says,
         [_step_row(chosen.kernel, step, of_chosen) for step in reversed(chosen.steps)], heat_builds,
-        [(row.kernel, heat_cells(row.series, heat_builds, said)) for row in rows[:HEAT_KERNELS]],
+        [(row.kernel, heat_cells(row.series, heat_builds, verdicts)) for row in rows[:HEAT_KERNELS]],
         watched, len(builds))
 
 
@@ -195,18 +195,18 @@ REASON_START = 160                # characters, among which the quantity is that
 def newest_verdicts(choice: Choice, builds: Iterable[int], **of: Any) -> dict[tuple[int, str], Verdict]:
     """Return (kernel id, build name) -> the newest gate's verdict here; `of`: of which kernel, else of all."""
     env = {f"gate__{name}": choice.where[name] for name in ENVIRONMENT}
-    found = (GateKernel.objects.filter(gate__suite=choice.suite, gate__build__in=builds, **env, **of).order_by("gate_id")
-             .values_list("kernel_id", "gate__build__name", "verdict", "gate_id", "pk", Left("reason", REASON_START), "ratio_p50",
-                          "facts__p95__ratio", "facts__mean__ratio"))
+    rows = (GateKernel.objects.filter(gate__suite=choice.suite, gate__build__in=builds, **env, **of).order_by("gate_id")
+            .values_list("kernel_id", "gate__build__name", "verdict", "gate_id", "pk", Left("reason", REASON_START), "ratio_p50",
+                         "facts__p95__ratio", "facts__mean__ratio"))
     return {(kernel, build): Verdict(verdict, {"p95": p95, "mean": mean}.get(quantity_of(reason)) or p50, gate, line)
-            for kernel, build, verdict, gate, line, reason, p50, p95, mean in found}
+            for kernel, build, verdict, gate, line, reason, p50, p95, mean in rows}
 
 
 def baseline_marks(kernel: SuiteKernel, gpu: str) -> dict[str, str]:
     """Return build -> "intended" or "pinned", as said of this kernel or of the whole suite."""
-    said = BaselineChange.objects.filter(suite=kernel.suite_id, gpu__in=["", gpu]).exclude(build=None).select_related("build")
+    changes = BaselineChange.objects.filter(suite=kernel.suite_id, gpu__in=["", gpu]).exclude(build=None).select_related("build")
     words: dict[str, str] = {BaselineChange.Action.INTENDED: "intended", BaselineChange.Action.PIN: "pinned"}
-    return {change.build.name: words[change.action] for change in said.order_by("pk")
+    return {change.build.name: words[change.action] for change in changes.order_by("pk")
             if change.build is not None and change.kernel_id in (None, kernel.pk) and change.action in words}
 
 
@@ -214,11 +214,11 @@ def heat_cells(one: Series, builds: Sequence[Build], said: Mapping[tuple[int, st
     """Return the kernel's cell in each of these builds."""
     near: dict[int, tuple[Point, float | None]] = {}            # the newest of them first: mostly all that is asked
     oldest = min(map(position, builds))
-    for at in range(len(one.points) - 1, -1, -1):
-        point = one.points[at]
+    for index in range(len(one.points) - 1, -1, -1):
+        point = one.points[index]
         if position(point.build) < oldest:
             break
-        near[point.build.pk] = point, one.points[at - 1].median_us if at else None
+        near[point.build.pk] = point, one.points[index - 1].median_us if index else None
     steps = {step.build: step for step in one.steps}
     return [_heat_cell(near.get(build.pk), said.get((one.kernel.pk, build.name)), steps.get(build.name))
             for build in builds]
@@ -283,16 +283,16 @@ def page_bisect(page: Page) -> ShownBisect | None:
     if not good:
         return None
     try:
-        found = plan_bisect(page.choice.suite, page.chosen.kernel.key, gpu=page.choice.where["gpu"], good=good, bad=bad)
+        bisect = plan_bisect(page.choice.suite, page.chosen.kernel.key, gpu=page.choice.where["gpu"], good=good, bad=bad)
     except LookupError:
         return None
-    planned = (found.environment.toolkit, found.environment.driver, found.recorded)
+    planned = (bisect.environment.toolkit, bisect.environment.driver, bisect.recorded)
     if planned != tuple(page.choice.where[name] for name in ("toolkit", "driver", "recorded")):
         return None         # the newest runs are of another environment, and the plan is of that one
-    names = [good, *found.plan.between, bad]
+    names = [good, *bisect.plan.between, bad]
     half = MOST_SHOWN // 2
     shown = names if len(names) <= MOST_SHOWN else [*names[:half], *names[-half:]]
-    return ShownBisect(found, [_planned_build(name, found) for name in shown], len(names) - len(shown))
+    return ShownBisect(bisect, [_planned_build(name, bisect) for name in shown], len(names) - len(shown))
 
 
 def _bisect_ends(page: Page) -> tuple[str, str]:
@@ -306,6 +306,6 @@ def _bisect_ends(page: Page) -> tuple[str, str]:
 
 
 def _planned_build(name: str, found: Bisect) -> PlannedBuild:
-    known = "next" if name in found.plan.measure else found.sides.get(name, "")
-    sign, title = WORDS.get(known, WORDS[""])
-    return PlannedBuild(name, f"is-{known}" if known else "", sign, title)
+    side = "next" if name in found.plan.measure else found.sides.get(name, "")
+    sign, title = WORDS.get(side, WORDS[""])
+    return PlannedBuild(name, f"is-{side}" if side else "", sign, title)

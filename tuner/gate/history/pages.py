@@ -55,7 +55,7 @@ def _suite_context(page: page_selectors.Page) -> dict[str, Any]:
                                        verdicts=page.verdicts),
         "kernels": [{"row": row, "small": charts.small(row.series.points, row.series.steps),
                      "href": f"?{page.choice.query(kernel=row.kernel.key)}#series"} for row in page.rows],
-        "stale": not all(one.computed for one in page.found), "bisect": page_selectors.page_bisect(page)}
+        "stale": not all(curve.computed for curve in page.found), "bisect": page_selectors.page_bisect(page)}
 
 
 @require_POST
@@ -69,7 +69,7 @@ def bisect_ask(request: HttpRequest) -> HttpResponse:
     except (Refused, LookupError) as refused:
         messages.error(request, str(refused))
         return redirect(f"{reverse('build-list')}?{urlencode({'suite': suite.name, 'kernel': kernel, 'gpu': gpu})}#bisect")
-    messages.success(request, f"To be measured, {job.runs} fresh runs each: {', '.join(each['build'] for each in job.builds)}.")
+    messages.success(request, f"To be measured, {job.runs} fresh runs each: {', '.join(entry['build'] for entry in job.builds)}.")
     return redirect("suite", suite.pk)
 
 
@@ -83,12 +83,12 @@ def build_detail(request: HttpRequest, name: str) -> HttpResponse:
     build = selectors.find_build(name)
     if build is None:
         raise Http404("no build of that name")
-    found = selectors.compare_build(build, request.GET)
+    comparison = selectors.compare_build(build, request.GET)
     profiles = selectors.build_profiles(build)
-    against = found.against if found else None
+    against = comparison.against if comparison else None
     return render(request, "gate/builds/detail.html", {
-        "build": build, "found": found, "sides": selectors.measured_sides(build),
-        "answer": selectors.comparison_sentence(build, found),
+        "build": build, "found": comparison, "sides": selectors.measured_sides(build),
+        "answer": selectors.comparison_sentence(build, comparison),
         "gates": selectors.build_gates(build), "profiles": profiles, "regressions": selectors.build_regressions(build),
         "neighbours": selectors.neighbour_builds(build),
         "compare": against is not None and bool(profiles) and can_compare(against.name, build.name)})
@@ -107,12 +107,12 @@ STATES = [      # value, what a button says, what it does
 @require_safe
 def regression_list(request: HttpRequest) -> HttpResponse:
     """What got slower, and what became of it?"""
-    wanted = {name: request.GET.get(name, "")[:200] for name in regression_selectors.FILTERS}
-    found = regression_selectors.regression_list(wanted)
-    page = Paginator(found, REGRESSION_ROWS).get_page(request.GET.get("page"))
+    filters = {name: request.GET.get(name, "")[:200] for name in regression_selectors.FILTERS}
+    regressions = regression_selectors.regression_list(filters)
+    page = Paginator(regressions, REGRESSION_ROWS).get_page(request.GET.get("page"))
     return render(request, "gate/builds/regressions.html", {
-        "rows": list(page), "page": page, "total": page.paginator.count, "wanted": wanted, "filtered": any(wanted.values()),
-        "answer": sentences.regressions_sentence(*regression_selectors.count_states(found)),
+        "rows": list(page), "page": page, "total": page.paginator.count, "wanted": filters, "filtered": any(filters.values()),
+        "answer": sentences.regressions_sentence(*regression_selectors.count_states(regressions)),
         "choices": regression_selectors.filter_choices(),
         "states": [("watched", "open or acknowledged"), *((str(value), str(value)) for value in Regression.State.values)]})
 
@@ -138,16 +138,16 @@ def _regression_context(row: Regression, kept: dict[str, Any]) -> dict[str, Any]
 def regression_change(request: HttpRequest, pk: int) -> HttpResponse:
     """Fields: state, note, fixed_in (name of a build), next. What was typed is kept where it is refused."""
     row = get_object_or_404(regression_selectors.regressions(), pk=pk)
-    given = {name: request.POST.get(name, "") for name in ("state", "note", "fixed_in")}
-    fixed_in = _known_build(given["fixed_in"])
+    fields = {name: request.POST.get(name, "") for name in ("state", "note", "fixed_in")}
+    fixed_in = _known_build(fields["fixed_in"])
     try:
-        if given["fixed_in"] and fixed_in is None:
+        if fields["fixed_in"] and fixed_in is None:
             raise Refused({"fixed_in": "the name of a build that is known"})
-        services.change_regression(row, given["state"], note=given["note"], by=request.user, fixed_in=fixed_in)
+        services.change_regression(row, fields["state"], note=fields["note"], by=request.user, fixed_in=fixed_in)
     except Refused as refused:
-        kept = {**given, "error": refused}
-        return render(request, "gate/builds/regression.html", _regression_context(row, kept), status=400)
-    messages.success(request, f"{row.family} since {row.build.name}: {given['state']}.")
+        form = {**fields, "error": refused}
+        return render(request, "gate/builds/regression.html", _regression_context(row, form), status=400)
+    messages.success(request, f"{row.family} since {row.build.name}: {fields['state']}.")
     after = request.POST.get("next", "")
     return redirect(after if url_has_allowed_host_and_scheme(after, {request.get_host()}) else reverse("regression", args=[pk]))
 

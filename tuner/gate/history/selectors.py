@@ -26,37 +26,37 @@ from tuner.models import Build, Gate, KernelRun, Regression, Suite, SuiteKernel
 
 def build_names(text: str = "", branch: str = "", profiled: bool = False) -> list[tuple[str, datetime]]:
     """Return (name, time) of every build, newest first; `text`: part of its name or title; `profiled`: with profiles only."""
-    found = Build.objects.all()
+    builds = Build.objects.all()
     if profiled:
-        found = found.filter(name__in=[group["build"] for group in build_list()])
+        builds = builds.filter(name__in=[group["build"] for group in build_list()])
     if text and "\0" not in text:
-        found = found.filter(Q(name__icontains=text) | Q(title__icontains=text))
+        builds = builds.filter(Q(name__icontains=text) | Q(title__icontains=text))
     if branch and "\0" not in branch:
-        found = found.filter(branch=branch)
-    known = list(found.order_by("-at", "-pk").values_list("name", "at"))
+        builds = builds.filter(branch=branch)
+    pairs = list(builds.order_by("-at", "-pk").values_list("name", "at"))
     if branch:
-        return known
-    here = set(Build.objects.values_list("name", flat=True)) if text or profiled else {name for name, _ in known}
+        return pairs
+    here = set(Build.objects.values_list("name", flat=True)) if text or profiled else {name for name, _ in pairs}
     only = [(group["build"], group["first"]) for group in build_list()
             if group["build"] not in here and text.lower() in group["build"].lower()]
-    return sorted([*known, *only], key=lambda each: each[1], reverse=True)
+    return sorted([*pairs, *only], key=lambda each: each[1], reverse=True)
 
 
 def build_rows(page: list[tuple[str, datetime]]) -> list[dict[str, Any]]:
     """Return what is known of the builds of one page of the list; a handful of queries for all of them."""
-    wanted = [name for name, _ in page]
-    known = {build.name: build for build in Build.objects.filter(name__in=wanted)}
-    profiles = {group["build"]: group for group in build_list(wanted)}
-    of = {build.pk: name for name, build in known.items()}
+    names = [name for name, _ in page]
+    by_name = {build.name: build for build in Build.objects.filter(name__in=names)}
+    profiles = {group["build"]: group for group in build_list(names)}
+    of = {build.pk: name for name, build in by_name.items()}
     runs = {of[build]: count for build, count in KernelRun.objects.filter(build__in=of, rejected="").order_by()
             .values_list("build").annotate(count=Count("pk"))}
     verdicts: dict[str, Gate] = {}
-    for gate in Gate.objects.filter(build__name__in=wanted).exclude(verdict="").select_related("build", "suite").order_by("pk"):
+    for gate in Gate.objects.filter(build__name__in=names).exclude(verdict="").select_related("build", "suite").order_by("pk"):
         verdicts[gate.build.name] = gate
-    slower = dict(Regression.objects.filter(build__name__in=wanted, state__in=Regression.WATCHED).order_by()
+    slower = dict(Regression.objects.filter(build__name__in=names, state__in=Regression.WATCHED).order_by()
                   .values_list("build__name").annotate(count=Count("pk")))
-    return [{"name": name, "at": at, "build": known.get(name), "profiles": profiles.get(name), "runs": runs.get(name, 0),
-             "gate": verdicts.get(name), "regressions": slower.get(name, 0)} for name, at in page]
+    return [{"name": name, "at": moment, "build": by_name.get(name), "profiles": profiles.get(name), "runs": runs.get(name, 0),
+             "gate": verdicts.get(name), "regressions": slower.get(name, 0)} for name, moment in page]
 
 
 def find_build(name: str) -> Build | None:
@@ -160,18 +160,18 @@ def measured_sides(build: Build) -> list[MeasuredSide]:
 
 def compare_build(build: Build, query: Mapping[str, str]) -> BuildComparison | None:
     """Compare a build: `?on=` names the side, `?against=` the other build or "baseline"; else the build before."""
-    found = measured_sides(build)
-    if not found:
+    sides = measured_sides(build)
+    if not sides:
         return None
-    side = next((each for each in found if each.text == query.get("on")), None) or next(
-        (each for each in found if each.suite.name == query.get("suite")), found[0])
+    side = next((candidate for candidate in sides if candidate.text == query.get("on")), None) or next(
+        (candidate for candidate in sides if candidate.suite.name == query.get("suite")), sides[0])
     others = _other_builds(build, side)
-    asked = query.get("against", "")
-    named = next((other for other in others if other.name == asked), None)
-    against = None if asked == BASELINE else named or _build_before(build, others)
-    label = against.name if against else "the baseline" if asked == BASELINE else ""
+    choice = query.get("against", "")
+    named = next((other for other in others if other.name == choice), None)
+    against = None if choice == BASELINE else named or _build_before(build, others)
+    label = against.name if against else "the baseline" if choice == BASELINE else ""
     kernels, measured = _kernels_that_moved(side, build, against or _build_before(build, others))
-    runs = _newest_runs(side, against, kernels) if against else _baseline_runs(side, build, kernels) if asked == BASELINE else []
+    runs = _newest_runs(side, against, kernels) if against else _baseline_runs(side, build, kernels) if choice == BASELINE else []
     if not runs:
         return BuildComparison(side, against, label, others, None, [], measured)
     judged = judge(runs, _newest_runs(side, build, kernels), rule_of(side.suite.rule), metrics=side.suite.metrics,
@@ -189,21 +189,21 @@ def _kernels_that_moved(side: MeasuredSide, build: Build, other: Build | None) -
     if len(ids) <= MOST_KERNELS:
         return list(enabled), len(ids)
     runs = KernelRun.objects.filter(kernel__suite=side.suite, rejected="", **side.where).order_by()
-    new, old = (dict(runs.filter(build=one).values_list("kernel").annotate(us=Avg("p50_us"))) if one else {}
-                for one in (build, other))
-    held = [kernel for kernel in ids if kernel in new or kernel in old]
+    new, old = (dict(runs.filter(build=candidate).values_list("kernel").annotate(us=Avg("p50_us"))) if candidate else {}
+                for candidate in (build, other))
+    kernel_ids = [kernel for kernel in ids if kernel in new or kernel in old]
 
     def apart(kernel: int) -> float:
         before, now = old.get(kernel), new.get(kernel)
         return abs(math.log(now / before)) if before and now else math.inf
 
-    return list(enabled.filter(pk__in=sorted(held, key=apart, reverse=True)[:MOST_KERNELS])), len(held)
+    return list(enabled.filter(pk__in=sorted(kernel_ids, key=apart, reverse=True)[:MOST_KERNELS])), len(kernel_ids)
 
 
 def _baseline_runs(side: MeasuredSide, build: Build, kernels: Sequence[SuiteKernel]) -> Any:
     """What a gate would compare with: the newest runs of earlier builds that passed, or what a person pinned."""
-    found = load_baselines(kernels, Env(**side.where), build)
-    return runs_of(run for kernel in kernels for run in found[kernel.pk].runs)
+    baselines = load_baselines(kernels, Env(**side.where), build)
+    return runs_of(run for kernel in kernels for run in baselines[kernel.pk].runs)
 
 
 def _other_builds(build: Build, side: MeasuredSide) -> list[Build]:
@@ -217,7 +217,7 @@ def _build_before(build: Build, others: Sequence[Build]) -> Build | None:
     choices = ([other for other in others if build.parent and other.name == build.parent],
                [other for other in earlier if branch_line(other) == branch_line(build)],
                [other for other in earlier if not branch_line(other)])
-    return next((found[0] for found in choices if found), None)
+    return next((group[0] for group in choices if group), None)
 
 
 def _newest_runs(side: MeasuredSide, build: Build, kernels: Sequence[SuiteKernel]) -> Any:

@@ -35,12 +35,12 @@ def page_sentence(page: Page) -> str:
         since = f"since build {worst.build.name}" if worst.kind == worst.Kind.STEP else f"by drift up to build {worst.build.name}"
         return (f"Did we get slower? Yes: {worst.family} is {size_text(worst)} {since}{tail}; "
                 f"looked at {looked}.")
-    slower = [(one, step) for one in page.found for step in one.steps if step.slower and step is one.steps[-1]]
+    slower = [(curve, step) for curve in page.found for step in curve.steps if step.slower and step is curve.steps[-1]]
     if slower:
-        one, step = max(slower, key=lambda each: each[1].ratio)
-        return (f"No regression is open: {one.kernel.key} is {step.change_pct:.1f} % slower since build {step.build}, "
+        curve, step = max(slower, key=lambda each: each[1].ratio)
+        return (f"No regression is open: {curve.kernel.key} is {step.change_pct:.1f} % slower since build {step.build}, "
                 f"which was taken up or is below the floor; looked at {looked}.")
-    if not any(len(one.points) >= 4 for one in page.found):
+    if not any(len(curve.points) >= 4 for curve in page.found):
         return f"Too early to say: {looked}. A change shows once two builds before it and two after it were measured."
     return f"Did we get slower? No: no change to a slower speed among {looked}."
 
@@ -74,5 +74,5 @@ def regressions_sentence(counts: Mapping[str, int], worst: Regression | None) ->
         return "No regression: no gate and no series found a kernel slower."
     if worst is None:
         return f"Nothing is slower now: {plural(sum(counts.values()), 'regression')}, all taken up or fixed."
-    told = ", ".join(f"{counts[state]:,} {state}" for state in ("open", "acknowledged") if counts.get(state))
-    return f"{told}; the largest: {worst.family} is {size_text(worst)} since build {worst.build.name} of {worst.suite.name}."
+    summary = ", ".join(f"{counts[state]:,} {state}" for state in ("open", "acknowledged") if counts.get(state))
+    return f"{summary}; the largest: {worst.family} is {size_text(worst)} since build {worst.build.name} of {worst.suite.name}."

@@ -77,8 +77,8 @@ class Series:
         """The builds at the present speed."""
         if not self.steps:
             return self.points
-        at = next((i for i, point in enumerate(self.points) if point.build.name == self.steps[-1].build), 0)
-        return self.points[at:]
+        start = next((i for i, point in enumerate(self.points) if point.build.name == self.steps[-1].build), 0)
+        return self.points[start:]
 
 
 def median_interval(us: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
@@ -124,15 +124,15 @@ def load_series(suite: Suite, where: Mapping[str, str], branch: str = "", keys: 
     builds, medians = run_medians([kernel.pk for kernel in kernels], env, branch)
     places = _places(branch, builds)
     stored = {row.kernel_id: row for row in KernelSeries.objects.filter(kernel__in=kernels, branch=branch, **env)}
-    made = []
+    series = []
     for kernel in kernels:
         mine = medians.get(kernel.pk, {})
         row = stored.get(kernel.pk)
         steps = [_count_unmeasured(Step(**step), places) for step in row.changes] if row else []
         points = [Point(build, mine[build.pk]) for build in builds if build.pk in mine]
         if points:
-            made.append(Series(kernel, points, steps, row is not None and row.runs == sum(len(point.us) for point in points)))
-    return made
+            series.append(Series(kernel, points, steps, row is not None and row.runs == sum(len(point.us) for point in points)))
+    return series
 
 
 def run_medians(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> tuple[list[Build],
@@ -144,8 +144,8 @@ def run_medians(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> 
     runs = KernelRun.objects.filter(on_line(branch), kernel__in=kernels, rejected="", p50_us__gt=0, p50_us__lt=MOST_US, **env)
     counts = _run_counts(runs)
     newest = max((newest for _, newest in counts.values()), default=None)
-    told = KernelRun.objects.filter(pk=newest or 0).values_list("environment__timing", "kernel__suite__kind").first()
-    timing, kind = told or (None, "")
+    row = KernelRun.objects.filter(pk=newest or 0).values_list("environment__timing", "kernel__suite__kind").first()
+    timing, kind = row or (None, "")
     unsaid = ~Q(environment__has_key="timing")
     if timing:              # as the newest were timed: a suite whose way of timing was changed begins anew
         runs = runs.filter(Q(environment__timing=timing) | (Q(pk=None) if says_locked(timing) else unsaid))
@@ -157,10 +157,10 @@ def run_medians(kernels: Sequence[int], env: Mapping[str, str], branch: str) -> 
     runs = runs.filter(build__in=[build.pk for build in builds])
     if sum(counts[build.pk][0] for build in builds) > MOST_RUNS:        # the newest of them
         runs = runs.filter(pk__gte=runs.order_by("-pk").values_list("pk", flat=True)[MOST_RUNS - 1])
-    found: dict[int, dict[int, list[float]]] = {}
+    by_kernel: dict[int, dict[int, list[float]]] = {}
     for kernel, build, us in runs.order_by().values_list("kernel_id", "build_id").annotate(us=ArrayAgg("p50_us", order_by="pk")):
-        found.setdefault(kernel, {})[build] = us
-    return builds, found
+        by_kernel.setdefault(kernel, {})[build] = us
+    return builds, by_kernel
 
 
 def _run_counts(runs: QuerySet[KernelRun]) -> dict[int, tuple[int, int]]:
@@ -188,10 +188,10 @@ def _count_unmeasured(step: Step, places: Mapping[str, int]) -> Step:
 def name_steps(points: Iterable[Point], changes: Iterable[Any]) -> list[Step]:
     """`tuner.gate.stats.changes.Change` by index → by the names of builds."""
     names = [point.build.name for point in points]
-    return [Step(build=names[each.index], good=names[each.good], bad=names[each.bad], between=each.bad - each.good,
-                 ratio=each.ratio, low=_finite(each.low), high=_finite(each.high), p_value=each.p_value,
-                 before_us=each.before_us, after_us=each.after_us, runs_before=each.runs_before, runs_after=each.runs_after)
-            for each in changes]
+    return [Step(build=names[shift.index], good=names[shift.good], bad=names[shift.bad], between=shift.bad - shift.good,
+                 ratio=shift.ratio, low=_finite(shift.low), high=_finite(shift.high), p_value=shift.p_value,
+                 before_us=shift.before_us, after_us=shift.after_us, runs_before=shift.runs_before, runs_after=shift.runs_after)
+            for shift in changes]
 
 
 def _finite(value: float) -> float | None:

@@ -34,25 +34,25 @@ def update_drifts(suite: Suite, env: Mapping[str, str], found: Sequence[Series])
     steps = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, state__in=Regression.WATCHED, **env))
     changes = list(BaselineChange.objects.filter(suite=suite, gpu__in=["", env["gpu"]]).select_related("build"))
     touched: dict[int, Regression] = {}
-    for one in found:
-        floor = rule_of(suite.rule, one.kernel.rule).floor
-        own = [row for row in rows if row.family == one.kernel.family]
+    for curve in found:
+        floor = rule_of(suite.rule, curve.kernel.rule).floor
+        own = [row for row in rows if row.family == curve.kernel.family]
         watched = next((row for row in own if row.state in row.WATCHED), None)
         if watched is not None:
-            if one.kernel.key in watched.kernels and _is_back(watched, one, floor):
-                mark_fixed(watched, one.points[-1].build, f"the newest {ENDS} builds are back at the baseline's level")
+            if curve.kernel.key in watched.kernels and _is_back(watched, curve, floor):
+                mark_fixed(watched, curve.points[-1].build, f"the newest {ENDS} builds are back at the baseline's level")
                 touched[watched.pk] = watched
             continue                                       # once per drift, not with each build
-        if any(row.state in row.WATCHED and one.kernel.key in row.kernels for row in steps):
+        if any(row.state in row.WATCHED and curve.kernel.key in row.kernels for row in steps):
             continue                                       # an open regression of the kernel grows by itself
-        points = _since_pin(one, changes, own)
+        points = _since_pin(curve, changes, own)
         drift = find_drift([point.us for point in points], floor)
-        if drift is None or _has_slower_gate(one, env, points):
+        if drift is None or _has_slower_gate(curve, env, points):
             continue
         row = Regression.objects.create(
-            suite=suite, family=one.kernel.family, kind=Regression.Kind.DRIFT, build=points[-1].build, good=points[0].build,
-            kernels=[one.kernel.key], found_by="series", ratio=drift.ratio, low=drift.low, high=drift.high,
-            why=_reason(one, points, drift), **env)
+            suite=suite, family=curve.kernel.family, kind=Regression.Kind.DRIFT, build=points[-1].build, good=points[0].build,
+            kernels=[curve.kernel.key], found_by="series", ratio=drift.ratio, low=drift.low, high=drift.high,
+            why=_reason(curve, points, drift), **env)
         write_regression_messages(row, "found")
         rows.append(row)
         touched[row.pk] = row
@@ -63,8 +63,8 @@ def _since_pin(one: Series, changes: Sequence[BaselineChange], rows: Sequence[Re
     """The kernel's builds from its pinned baseline on: what a person pinned or accepted last, else the oldest that is kept; after a
     drift that was answered, from its last build on."""
     starts = [position(row.build) for row in rows if one.kernel.key in row.kernels]
-    said = [change for change in changes if change.kernel_id in (None, one.kernel.pk) and change.build is not None]
-    last = next((change for change in said if change.action in (Action.PIN, Action.INTENDED)), None)
+    marks = [change for change in changes if change.kernel_id in (None, one.kernel.pk) and change.build is not None]
+    last = next((change for change in marks if change.action in (Action.PIN, Action.INTENDED)), None)
     if last is not None and last.build is not None:
         starts.append(position(last.build))
     start = max(starts, default=None)
@@ -75,15 +75,15 @@ def _has_slower_gate(one: Series, env: Mapping[str, str], points: Sequence[Point
     """Whether a gate said SLOWER of the kernel in one of these builds and that still holds: it is known, and no drift."""
     rows = Regression.objects.filter(suite=one.kernel.suite_id, kind=Regression.Kind.STEP, family=one.kernel.family,
                                      build__in=[point.build.pk for point in points[1:]], **env)
-    told = rows.exclude(state=Regression.State.FIXED).filter(Q(found_by="gate") | Q(told_by__isnull=False)).distinct()
-    return any(one.kernel.key in row.kernels for row in told)
+    regressions = rows.exclude(state=Regression.State.FIXED).filter(Q(found_by="gate") | Q(told_by__isnull=False)).distinct()
+    return any(one.kernel.key in row.kernels for row in regressions)
 
 
 def _is_back(row: Regression, one: Series, floor: float) -> bool:
     """Whether the newest builds are within the floor of the pinned baseline again."""
     points = [point for point in one.points if point.median_us]
     later = [point for point in points if position(point.build) > position(row.build)]
-    first = next((at for at, point in enumerate(points) if row.good is not None and point.build.pk == row.good_id), None)
+    first = next((index for index, point in enumerate(points) if row.good is not None and point.build.pk == row.good_id), None)
     if first is None or len(later) < ENDS:
         return False
     level = _middle(points[first:first + ENDS])
@@ -115,11 +115,11 @@ def wake_stale_series() -> list[int]:
                   .values_list("kernel__suite").annotate(newest=Max("pk")))
     if not newest:
         return []
-    seen = dict(KernelSeries.objects.filter(kernel__suite__in=newest).order_by()
-                .values_list("kernel__suite").annotate(newest=Max("newest_run")))
+    last_runs = dict(KernelSeries.objects.filter(kernel__suite__in=newest).order_by()
+                     .values_list("kernel__suite").annotate(newest=Max("newest_run")))
     measuring = set(SuiteJob.objects.filter(suite__in=newest, status=SuiteJob.Status.RUNNING).values_list("suite", flat=True))
     watched = set(Suite.objects.filter(pk__in=newest).values_list("pk", flat=True))       # the cache's own have no series
-    behind = [suite for suite, run in newest.items() if run > seen.get(suite, 0) and suite in watched - measuring]
+    behind = [suite for suite, run in newest.items() if run > last_runs.get(suite, 0) and suite in watched - measuring]
     woken = sorted(set(behind) - jobs.waiting(SERIES_TASK)) if behind else []
     for suite in woken:
         jobs.enqueue(SERIES_QUEUE, SERIES_TASK, suite)
@@ -165,22 +165,22 @@ def _update_line(suite: Suite, branch: str, env: Mapping[str, Any]) -> int:
                   .values_list("kernel").annotate(newest=Max("pk")))
     # second: what comes meanwhile is looked at again
     builds, medians = run_medians([kernel.pk for kernel in kernels], env, branch)
-    made = []
+    series = []
     for kernel in kernels:
         if kernel.pk in newest:
             mine = medians.get(kernel.pk, {})
             points = [Point(build, mine[build.pk]) for build in builds if build.pk in mine]
-            made.append(Series(kernel, points, name_steps(points, change_points([point.us for point in points]))))
+            series.append(Series(kernel, points, name_steps(points, change_points([point.us for point in points]))))
     with transaction.atomic():              # after the work: who asks for a gate of this suite must not wait for it
         Suite.objects.select_for_update(no_key=True).get(pk=suite.pk)
-        for one in made:
-            KernelSeries.objects.update_or_create(kernel=one.kernel, branch=branch, **env, defaults={
-                "changes": [asdict(step) for step in one.steps], "builds": len(one.points), "newest_run": newest[one.kernel.pk],
-                "runs": sum(len(point.us) for point in one.points)})
-        changed = _update_regressions(suite, env, made, {build.name: build for build in builds})
-        for row in changed + (update_drifts(suite, env, made) if branch == "" else []):
+        for line in series:
+            KernelSeries.objects.update_or_create(kernel=line.kernel, branch=branch, **env, defaults={
+                "changes": [asdict(step) for step in line.steps], "builds": len(line.points), "newest_run": newest[line.kernel.pk],
+                "runs": sum(len(point.us) for point in line.points)})
+        changed = _update_regressions(suite, env, series, {build.name: build for build in builds})
+        for row in changed + (update_drifts(suite, env, series) if branch == "" else []):
             publish_regression(row)
-    return len(made)
+    return len(series)
 
 
 # ---- regressions ----
@@ -191,21 +191,21 @@ def _update_regressions(suite: Suite, env: Mapping[str, str], found: Sequence[Se
     rows = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, **env).select_related("build", "good"))
     meant, floor = _intended_changes(suite, env["gpu"]), rule_of(suite.rule).floor
     touched: dict[int, Regression] = {}
-    for one in found:
-        for step in one.steps:
-            if step.ratio < 1 + floor or _is_intended(one.kernel, step, meant, builds):
+    for curve in found:
+        for step in curve.steps:
+            if step.ratio < 1 + floor or _is_intended(curve.kernel, step, meant, builds):
                 continue
-            row = _regression_of_step(one.kernel, step, rows, builds)
-            if row is None and (grown := _standing_regression(one, step, rows, builds)) is not None:
-                if _grow(grown, one, step, builds, floor):
+            row = _regression_of_step(curve.kernel, step, rows, builds)
+            if row is None and (grown := _standing_regression(curve, step, rows, builds)) is not None:
+                if _grow(grown, curve, step, builds, floor):
                     touched[grown.pk] = grown
             elif row is None:
-                row = _create_regression(suite, env, one.kernel, step, builds)
+                row = _create_regression(suite, env, curve.kernel, step, builds)
                 rows.append(row)
                 touched[row.pk] = row
-            elif _narrow_down(row, one.kernel, step, builds):
+            elif _narrow_down(row, curve.kernel, step, builds):
                 touched[row.pk] = row
-    of_key = {one.kernel.key: one for one in found}
+    of_key = {curve.kernel.key: curve for curve in found}
     for row in rows:
         if row.state in row.WATCHED and row.build.name in builds and _close_if_over(row, of_key, builds, floor):
             touched[row.pk] = row
@@ -242,13 +242,13 @@ def _regression_of_step(kernel: SuiteKernel, step: Step, rows: Iterable[Regressi
 
 def _standing_regression(one: Series, step: Step, rows: Iterable[Regression], builds: Mapping[str, Build]) -> Regression | None:
     """The open regression of the kernel that began before the step and was not over by then: the step adds to it."""
-    steps = [each for each in one.steps if position(builds[each.bad]) < position(builds[step.bad])]
+    steps = [other for other in one.steps if position(builds[other.bad]) < position(builds[step.bad])]
     for row in sorted(rows, key=lambda each: position(each.build), reverse=True):
         if row.state not in row.WATCHED or one.kernel.key not in row.kernels or position(row.build) >= position(builds[step.bad]):
             continue
         before = _speed_before(row, one, steps, builds)
-        if before is None or all(each.after_us > before * (1 + STILL_SLOW) for each in steps
-                                 if position(builds[each.bad]) >= position(row.build)):
+        if before is None or all(other.after_us > before * (1 + STILL_SLOW) for other in steps
+                                 if position(builds[other.bad]) >= position(row.build)):
             return row
     return None
 
@@ -321,16 +321,16 @@ def _close_if_over(row: Regression, of_key: Mapping[str, Series], builds: Mappin
     """Fixed: every kernel is back at its speed from before the step. Gone: the series alone told of it, and no longer does."""
     back, shown = [], False
     for key in row.kernels:
-        if (one := of_key.get(key)) is None:
+        if (curve := of_key.get(key)) is None:
             continue
-        steps = list(one.steps)
-        at = next((place for place, step in enumerate(steps) if step.slower and _regression_of_step(one.kernel, step, [row],
-                                                                                                    builds)), None)
-        if at is None:
+        steps = list(curve.steps)
+        index = next((place for place, step in enumerate(steps) if step.slower and _regression_of_step(curve.kernel, step, [row],
+                                                                                                       builds)), None)
+        if index is None:
             continue
         shown = True
-        later = steps[at + 1:]
-        back.append(next((step for step in later if step.after_us <= steps[at].before_us * (1 + floor)), None))
+        later = steps[index + 1:]
+        back.append(next((step for step in later if step.after_us <= steps[index].before_us * (1 + floor)), None))
     if back and len(back) == len(row.kernels) and all(back):
         build = max((builds[step.bad] for step in back if step), key=position)
         mark_fixed(row, build, f"the series is back at the old speed from {build.name} on")

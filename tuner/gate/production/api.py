@@ -66,8 +66,8 @@ class ProductionApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """{"state": open | acknowledged | intended | fixed, "note"}: what a person says of it."""
         row = get_object_or_404(ProductionRegression, pk=pk)
-        given = request.data if isinstance(request.data, dict) else {}
-        state, note = (given.get(name, "") for name in ("state", "note"))
+        body = request.data if isinstance(request.data, dict) else {}
+        state, note = (body.get(name, "") for name in ("state", "note"))
         if not isinstance(state, str) or not isinstance(note, str):
             raise ValidationError({"state": ["texts: state and note"]})
         services.change_production(row, state, note, request.user)

@@ -27,8 +27,8 @@ def series_figure(points: Sequence[ProductionPoint], row: ProductionRegression) 
     shown = builds[-MOST_BUILDS:]
     for number, build in enumerate(shown):
         own = [point for point in points if point.build == build]
-        rows = [(_moment(point, at), us, build or "unknown", point.gpus, point.launches)
-                for point in own for at, us in enumerate(point.us)]
+        rows = [(_moment(point, block), us, build or "unknown", point.gpus, point.launches)
+                for point in own for block, us in enumerate(point.us)]
         names = ("x", "us", "build", "gpus", "launches")
         source = ColumnDataSource(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
         dots = plot.scatter("x", "us", source=source, size=5, alpha=0.55, color=SERIES[number], legend_label=build or "unknown")
@@ -36,7 +36,7 @@ def series_figure(points: Sequence[ProductionPoint], row: ProductionRegression) 
                   legend_label=build or "unknown")
         plot.add_tools(HoverTool(renderers=[dots], tooltips=[
             ("build", "@build"), ("four hours", "@us{0.00} µs"), ("GPUs", "@gpus"), ("launches of the day", "@launches{0,0}")]))
-    blocks = [(_moment(point, at), us) for point in points if point.build in shown for at, us in enumerate(point.us)]
+    blocks = [(_moment(point, block), us) for point in points if point.build in shown for block, us in enumerate(point.us)]
     fit(plot, [moment for moment, _ in blocks], [us for _, us in blocks], [f"{us:,.4g} µs" for _, us in blocks])
     since_ms = datetime(row.since.year, row.since.month, row.since.day, tzinfo=UTC).timestamp() * 1000
     plot.add_layout(Span(location=since_ms, dimension="height", line_color=SLOWER, line_dash="dashed", line_width=1.5))

@@ -30,12 +30,12 @@ STATES = [      # value, what a button says, what it does
 @require_safe
 def production_list(request: HttpRequest) -> HttpResponse:
     """What got slower in production?"""
-    wanted = {name: request.GET.get(name, "")[:200] for name in selectors.FILTERS}
-    page = Paginator(selectors.production_list(wanted), PAGE_ROWS).get_page(request.GET.get("page"))
+    filters = {name: request.GET.get(name, "")[:200] for name in selectors.FILTERS}
+    page = Paginator(selectors.production_list(filters), PAGE_ROWS).get_page(request.GET.get("page"))
     looked = selectors.looked_at()
     return render(request, "gate/production/list.html", {
         "rows": [(row, selectors.links(row)) for row in page], "page": page, "total": page.paginator.count,
-        "wanted": wanted, "filtered": any(wanted.values()), "looked": looked,
+        "wanted": filters, "filtered": any(filters.values()), "looked": looked,
         "answer": selectors.answer(looked), "gpu_models": selectors.gpu_models(),
         "grafana": settings.GRAFANA_URL,
         "floor_pct": 100 * FLOOR, "least_days": LEAST_DAYS, "least_launches": LEAST_LAUNCHES, "weekly_pct": 100 * WEEKLY,
@@ -67,12 +67,12 @@ def _detail(request: HttpRequest, row: ProductionRegression, kept: dict[str, Any
 def production_change(request: HttpRequest, pk: int) -> HttpResponse:
     """Fields: state, note. What was typed is kept where it is refused."""
     row = _row(pk)
-    given = {name: request.POST.get(name, "") for name in ("state", "note")}
+    fields = {name: request.POST.get(name, "") for name in ("state", "note")}
     try:
-        services.change_production(row, given["state"], given["note"], request.user)
+        services.change_production(row, fields["state"], fields["note"], request.user)
     except Refused as refused:
-        return _detail(request, row, {**given, "error": refused}, status=400)
-    messages.success(request, f"{row.short_name}: {given['state']}.")
+        return _detail(request, row, {**fields, "error": refused}, status=400)
+    messages.success(request, f"{row.short_name}: {fields['state']}.")
     return redirect("production-regression", pk)
 
 

@@ -39,7 +39,7 @@ class Watched:
     @classmethod
     def of_days(cls, kept: Iterable[dict[str, Any] | None]) -> Watched | None:
         """Return the sum of times over days, newest first, and the series of the newest; None where no day counted them."""
-        days = [cls(**each) for each in kept if each]
+        days = [cls(**counts) for counts in kept if counts]
         if not days:
             return None
         newest = days[0]
@@ -71,16 +71,16 @@ def days_to_keep() -> list[date]:
     """Return days that were summed since their points were kept, oldest first."""
     since = timezone.now().date() - min(LOOK_BACK, timedelta(days=settings.FLEET_KEEP_HOURS_DAYS))
     rolled = dict(FleetDay.objects.filter(day__gte=since, rolled__gte=F("written")).values_list("day", "rolled"))
-    known = dict(ProductionDay.objects.filter(day__in=rolled).values_list("day", "summed"))
-    return sorted(day for day, at in rolled.items() if known.get(day) != at)
+    times_by_day = dict(ProductionDay.objects.filter(day__in=rolled).values_list("day", "summed"))
+    return sorted(day for day, time in rolled.items() if times_by_day.get(day) != time)
 
 
 def wake_production(queued: Collection[int]) -> list[int]:
     """Enqueue the look at days that were summed since; return their first, as days since 1970."""
-    found = [] if queued else days_to_keep()[:1]
-    for day in found:
+    days = [] if queued else days_to_keep()[:1]
+    for day in days:
         jobs.enqueue(QUEUE, TASK, (day - EPOCH).days)
-    return [(day - EPOCH).days for day in found]
+    return [(day - EPOCH).days for day in days]
 
 
 def keep_day(day: date) -> int:
@@ -116,16 +116,16 @@ def _points_of(day: date) -> tuple[list[ProductionPoint], Watched]:
             levels[key][hour] = level
             whole = sums[key]
             whole[0], whole[1], whole[2] = whole[0] + launches, whole[1] + total_ns, max(whole[2], gpus)
-    made = []
+    points = []
     for key in _most_time({key: (groups[key[1]], whole[1]) for key, whole in sums.items()}):
         group, (launches, total_ns, gpus) = groups[key[1]], sums[key]
-        made.append(ProductionPoint(
+        points.append(ProductionPoint(
             day=day, signature=key[0], gpu_model=group.gpu_model, model=group.model, simulated=group.simulated, build=group.build,
             first_hour=first + min(levels[key]), us=block_medians(levels[key]), launches=launches, total_ns=total_ns, gpus=gpus))
-    seen, kept, chosen = ({(key[0], *groups[key[1]]._replace(build="")) for key in keys}
-                          for keys in (seen_ns, sums, ((each.signature, numbers[_group(each)]) for each in made)))
-    return made, Watched(series=len(chosen), seldom=len(seen - kept), beyond=len(kept - chosen),
-                         watched_ns=sum(each.total_ns for each in made), seen_ns=sum(seen_ns.values()))
+    all_keys, frequent_keys, chosen = ({(key[0], *groups[key[1]]._replace(build="")) for key in keys}
+                                       for keys in (seen_ns, sums, ((point.signature, numbers[_group(point)]) for point in points)))
+    return points, Watched(series=len(chosen), seldom=len(all_keys - frequent_keys), beyond=len(frequent_keys - chosen),
+                           watched_ns=sum(point.total_ns for point in points), seen_ns=sum(seen_ns.values()))
 
 
 def _group(point: ProductionPoint) -> Group:
@@ -138,5 +138,5 @@ def _most_time(time_of: dict[tuple[int, int], tuple[Group, int]]) -> list[tuple[
     for (signature, _), (group, total_ns) in time_of.items():
         whole[signature, group.gpu_model, group.model, group.simulated] += total_ns
     ranked = sorted(whole, key=lambda each: (-whole[each], each))
-    chosen = {each for simulated in (False, True) for each in [one for one in ranked if one[3] == simulated][:MOST_SERIES]}
+    chosen = {series for simulated in (False, True) for series in [key for key in ranked if key[3] == simulated][:MOST_SERIES]}
     return [key for key, (group, _) in time_of.items() if (key[0], group.gpu_model, group.model, group.simulated) in chosen]

@@ -92,18 +92,18 @@ class Looked:
 
 def production_list(filters: Mapping[str, str]) -> QuerySet[ProductionRegression]:
     """Return regressions, open ones first, by the GPU time that they cost a day."""
-    asked = {name: filters.get(name, "") for name in FILTERS}
-    rows = regressions_in(asked["state"], ProductionRegression.objects.select_related("guarded_by__suite", "changed_by"))
-    if any("\0" in value for value in asked.values()):
+    terms = {name: filters.get(name, "") for name in FILTERS}
+    rows = regressions_in(terms["state"], ProductionRegression.objects.select_related("guarded_by__suite", "changed_by"))
+    if any("\0" in value for value in terms.values()):
         return rows.none()
-    if asked["gpu_model"]:
-        rows = rows.filter(gpu_model=asked["gpu_model"])
-    if asked["build"]:
-        rows = rows.filter(to_build=asked["build"]) | rows.filter(from_build=asked["build"])
-    if asked["q"]:
-        rows = rows.filter(kernel__icontains=asked["q"])
-    if asked["simulated"] in ("yes", "no"):
-        rows = rows.filter(simulated=asked["simulated"] == "yes")
+    if terms["gpu_model"]:
+        rows = rows.filter(gpu_model=terms["gpu_model"])
+    if terms["build"]:
+        rows = rows.filter(to_build=terms["build"]) | rows.filter(from_build=terms["build"])
+    if terms["q"]:
+        rows = rows.filter(kernel__icontains=terms["q"])
+    if terms["simulated"] in ("yes", "no"):
+        rows = rows.filter(simulated=terms["simulated"] == "yes")
     return rows.order_by(URGENT, _LOST.desc(), "pk")
 
 
@@ -137,34 +137,34 @@ def gpu_models() -> list[str]:
 
 def fleet_url(row: ProductionRegression) -> str:
     """The fleet's page, filtered to the kernel on this GPU model, by build."""
-    asked = {"kernel": row.kernel if len(row.kernel) <= 300 else "", "signature": str(row.signature), "gpu_model": row.gpu_model,
+    query = {"kernel": row.kernel if len(row.kernel) <= 300 else "", "signature": str(row.signature), "gpu_model": row.gpu_model,
              "group": "build", "simulated": "yes" if row.simulated else "no"}
-    return f"{reverse('fleet')}?{urlencode({name: value for name, value in asked.items() if value})}"
+    return f"{reverse('fleet')}?{urlencode({name: value for name, value in query.items() if value})}"
 
 
 def links(row: ProductionRegression) -> dict[str, str]:
     """What explains a regression: its page, the fleet, both builds, their profiles, a deep capture of the new build, a job that
     runs it; and where any profile shows the kernel, the page on which it is tuned and guarded with its shape."""
-    found = {"page": reverse("production-regression", args=[row.pk]), "fleet": fleet_url(row)}
+    urls = {"page": reverse("production-regression", args=[row.pk]), "fleet": fleet_url(row)}
     both = row.from_build and row.to_build and row.from_build != row.to_build
     if row.to_build and Build.objects.filter(name=row.to_build).exists():
-        found["build"] = reverse("build", args=[row.to_build]) + (f"?{urlencode({'against': row.from_build})}" if both else "")
+        urls["build"] = reverse("build", args=[row.to_build]) + (f"?{urlencode({'against': row.from_build})}" if both else "")
     profiled = set(Profile.objects.filter(status=Profile.Status.READY, build__in=[row.from_build, row.to_build]).exclude(build="")
                    .values_list("build", flat=True))
     if both and {row.from_build, row.to_build} <= profiled:
-        found["compare"] = f"{reverse('compare')}?{urlencode({'build_a': row.from_build, 'build_b': row.to_build})}"
+        urls["compare"] = f"{reverse('compare')}?{urlencode({'build_a': row.from_build, 'build_b': row.to_build})}"
     if row.to_build and not row.simulated and (job := job_to_capture(row.gpu_model, row.model, row.to_build)):
-        found["running"] = f"{reverse('fleet-captures')}?{urlencode({'job': job})}"
+        urls["running"] = f"{reverse('fleet-captures')}?{urlencode({'job': job})}"
     if row.to_build in profiled:
         deep = (KernelStat.objects.filter(profile__status=Profile.Status.READY, profile__build=row.to_build, name=row.kernel)
                 .order_by("-profile__created").values_list("profile_id", "pk").first())
         if deep:
-            found["capture"] = reverse("kernel", args=deep)
-    seen = (KernelStat.objects.filter(profile__status=Profile.Status.READY, name=row.kernel)
-            .order_by("-profile__created").values_list("pk", flat=True).first())
-    if seen:
-        found["problem"] = f"{reverse('problem')}?{urlencode({'kernel': seen})}"
-    return found
+            urls["capture"] = reverse("kernel", args=deep)
+    stat_pk = (KernelStat.objects.filter(profile__status=Profile.Status.READY, name=row.kernel)
+               .order_by("-profile__created").values_list("pk", flat=True).first())
+    if stat_pk:
+        urls["problem"] = f"{reverse('problem')}?{urlencode({'kernel': stat_pk})}"
+    return urls
 
 
 def guards(row: ProductionRegression) -> list[SuiteKernel]:

@@ -70,9 +70,9 @@ def alpha_of(series: int) -> float:
 def in_order(days: Sequence[Day]) -> list[Day]:
     """Return days with those of one build together, builds by when they were first seen."""
     first: dict[str, tuple[int, int, str]] = {}
-    for each in days:
-        place = (each.day, each.first_hour, each.build)
-        first[each.build] = min(first.get(each.build, place), place)
+    for day in days:
+        place = (day.day, day.first_hour, day.build)
+        first[day.build] = min(first.get(day.build, place), place)
     return sorted(days, key=lambda each: (first[each.build], each.day))
 
 
@@ -80,16 +80,16 @@ def steps(days: Sequence[Day], series: int, floor: float = FLOOR) -> list[Produc
     """Return the changes of one series of days `in_order`, slower and faster; `series`: how many are looked at."""
     if not _may_change(days, floor):
         return []
-    days = [each for each in days if len(each.us)]
-    found = change_points([each.us for each in days], floor=floor, alpha_builds=alpha_of(series))
-    edges = [0, *(each.index for each in found), len(days)]
-    medians = np.array([median(each.us) for each in days])
-    own = float(np.std(residuals(*(medians[a:b] for a, b in pairwise(edges))))) if found else 0.0
+    days = [day for day in days if len(day.us)]
+    changes = change_points([day.us for day in days], floor=floor, alpha_builds=alpha_of(series))
+    edges = [0, *(change.index for change in changes), len(days)]
+    medians = np.array([median(day.us) for day in days])
+    own = float(np.std(residuals(*(medians[a:b] for a, b in pairwise(edges))))) if changes else 0.0
     out = []
-    for before, each, after in zip(edges, found, edges[2:], strict=False):
-        count = min(each.index - before, after - each.index)
-        if count >= LEAST_DAYS and abs(np.log(each.ratio)) >= deviations_of(count) * own:
-            out.append(ProductionStep(each, days[each.index], days[each.good], days[each.bad]))
+    for before, change, after in zip(edges, changes, edges[2:], strict=False):
+        count = min(change.index - before, after - change.index)
+        if count >= LEAST_DAYS and abs(np.log(change.ratio)) >= deviations_of(count) * own:
+            out.append(ProductionStep(change, days[change.index], days[change.good], days[change.bad]))
     return out
 
 
@@ -106,7 +106,7 @@ def _may_change(days: Sequence[Day], floor: float) -> bool:
 
     A change must keep half of the floor between the medians of days even without the one of each side that speaks for it most.
     """
-    medians = np.log([median(each.us) for each in days if len(each.us)] or [1.0])
+    medians = np.log([median(day.us) for day in days if len(day.us)] or [1.0])
     return bool(np.ptp(medians) >= np.log1p(floor) / 2)
 
 
@@ -115,11 +115,11 @@ def hour_levels(rows: Sequence[GpuHour], group_of: Mapping[int, int]) -> dict[tu
 
     `group_of`: context -> group; a GPU's contexts of one group are added up.
     """
-    kept = [row for row in rows if row[3] in group_of]
-    if not kept:
+    hours = [row for row in rows if row[3] in group_of]
+    if not hours:
         return {}
-    table = np.array([(row[2], group_of[row[3]], row[1], row[4], row[5]) for row in kept], np.int64)
-    logs = np.array([row[6] for row in kept], np.float64)
+    table = np.array([(row[2], group_of[row[3]], row[1], row[4], row[5]) for row in hours], np.int64)
+    logs = np.array([row[6] for row in hours], np.float64)
     keys, totals, sums = _add_up(table, logs)
     enough = totals[:, 0] >= LEAST_LAUNCHES
     keys, totals, sums = keys[enough], totals[enough], sums[enough]
@@ -160,4 +160,4 @@ def block_medians(logs_by_hour: Mapping[int, float]) -> list[float]:
     blocks: dict[int, list[float]] = {}
     for hour, value in logs_by_hour.items():
         blocks.setdefault(hour // BLOCK_HOURS, []).append(value)
-    return [float(np.exp(np.median(blocks[at]))) / 1000 for at in sorted(blocks)]
+    return [float(np.exp(np.median(blocks[block]))) / 1000 for block in sorted(blocks)]

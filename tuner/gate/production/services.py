@@ -50,14 +50,14 @@ def look_for_changes(newest: date) -> int:
 
 
 def _look_at(key: SeriesKey, points: Sequence[ProductionPoint], rows: list[ProductionRegression], series: int) -> int:
-    days = in_order([Day((each.day - EPOCH).days, each.build, each.us, each.first_hour) for each in points])
-    seen = steps(days, series)
+    days = in_order([Day((point.day - EPOCH).days, point.build, point.us, point.first_hour) for point in points])
+    series_steps = steps(days, series)
     new: list[ProductionRegression] = []
     matched: set[int] = set()
-    for step in seen:
+    for step in series_steps:
         if step.change.ratio < 1 + FLOOR:
             continue
-        row = next((each for each in rows if each.pk not in matched and _is_same(each, step, days)), None)
+        row = next((regression for regression in rows if regression.pk not in matched and _is_same(regression, step, days)), None)
         facts = _facts(step, days, points, series)
         if row is None:
             row = _create(key, step, facts)
@@ -72,7 +72,7 @@ def _look_at(key: SeriesKey, points: Sequence[ProductionPoint], rows: list[Produ
             matched.add(row.pk)
     for row in rows:
         if row.state in row.WATCHED:
-            _close_if_over(row, row.pk in matched, seen, days)
+            _close_if_over(row, row.pk in matched, series_steps, days)
     for row in new:
         if row.state in row.WATCHED:                # not what was over when it was first seen
             write_production_messages(row)
@@ -85,19 +85,19 @@ def _look_at(key: SeriesKey, points: Sequence[ProductionPoint], rows: list[Produ
 
 def _facts(step: ProductionStep, days: Sequence[Day], points: Sequence[ProductionPoint], series: int) -> dict[str, Any]:
     change = step.change
-    newest = max((each for each in points if each.build == days[-1].build), key=lambda each: each.day)
+    newest = max((point for point in points if point.build == days[-1].build), key=lambda each: each.day)
     return {"ratio": change.ratio, "low": change.low if change.low > 0 else None,
             "high": change.high if change.high < float("inf") else None, "before_us": change.before_us, "after_us": change.after_us,
             "p_value": change.p_value, "days_before": change.index, "days_after": len(days) - change.index,
-            "day_ns": newest.total_ns, "gpus": max(each.gpus for each in points), "series": series}
+            "day_ns": newest.total_ns, "gpus": max(point.gpus for point in points), "series": series}
 
 
 def _is_same(row: ProductionRegression, step: ProductionStep, days: Sequence[Day]) -> bool:
     """Return whether a known regression is this step: by its build, or within a day of it (more days move it by one)."""
     if row.to_build == step.at.build and (row.from_build != row.to_build) == (not step.same_build):
         return True
-    at = (row.since - EPOCH).days
-    near = next((place for place, each in enumerate(days) if each.day == at and each.build == row.to_build), None)
+    since_day = (row.since - EPOCH).days
+    near = next((place for place, day in enumerate(days) if day.day == since_day and day.build == row.to_build), None)
     return near is not None and (abs(near - step.change.index) <= 1 or step.change.good < near <= step.change.bad)
 
 
@@ -106,12 +106,12 @@ def _create(key: SeriesKey, step: ProductionStep, facts: Mapping[str, Any]) -> P
     if signature is None:           # forgotten meanwhile
         return None
     shape = {"grid": signature.grid, "block": signature.block, "shared_bytes": signature.shared_bytes}
-    row, made = ProductionRegression.objects.get_or_create(
+    row, is_new = ProductionRegression.objects.get_or_create(
         signature=key[0], gpu_model=key[1], model=key[2], simulated=key[3], to_build=step.at.build,
         since=EPOCH + timedelta(days=step.at.day),
         defaults={"kernel": signature.kernel.name, "short_name": signature.kernel.short_name, "shape": shape,
                   "from_build": step.good.build, **facts})
-    if not made:                    # answered before
+    if not is_new:                    # answered before
         return None
     if not row.simulated:
         _know_builds(row)
@@ -131,10 +131,10 @@ def _know_builds(row: ProductionRegression) -> None:
 def _close_if_over(row: ProductionRegression, matched: bool, seen: Sequence[ProductionStep], days: Sequence[Day]) -> None:
     """Fixed: a later step brought it back within the floor. Gone: the days around it are in view, and no longer show it."""
     since = (row.since - EPOCH).days
-    at = next((place for place, each in enumerate(days) if each.build == row.to_build and each.day >= since), None)
-    if at is None:
+    index = next((place for place, day in enumerate(days) if day.build == row.to_build and day.day >= since), None)
+    if index is None:
         return
-    later = [step for step in seen if step.change.index > at]
+    later = [step for step in seen if step.change.index > index]
     ratio = row.ratio
     for step in later:
         ratio *= step.change.ratio
@@ -142,7 +142,7 @@ def _close_if_over(row: ProductionRegression, matched: bool, seen: Sequence[Prod
             _set_state(row, ProductionRegression.State.FIXED, f"back at its old speed with {step.at.build or 'the same build'}",
                        fixed_in=step.at.build)
             return
-    if not matched and at >= LEAST_DAYS and len(days) - at >= LEAST_DAYS:
+    if not matched and index >= LEAST_DAYS and len(days) - index >= LEAST_DAYS:
         _set_state(row, ProductionRegression.State.GONE, "more days no longer show it")
 
 

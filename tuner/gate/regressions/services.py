@@ -42,9 +42,9 @@ def update_regressions(gate: Gate) -> list[Regression]:
     lines = list(gate.kernels.select_related("kernel").order_by("place", "pk"))
     baselines = _baseline_builds(lines)
     families: dict[str, list[GateKernel]] = {}
-    for each in lines:
-        if each.verdict == Verdict.SLOWER and not each.facts.get("stays"):       # said before, not found anew
-            families.setdefault(each.kernel.family, []).append(each)
+    for line in lines:
+        if line.verdict == Verdict.SLOWER and not line.facts.get("stays"):       # said before, not found anew
+            families.setdefault(line.kernel.family, []).append(line)
     touched = [_record_slowdown(gate, family, slower, baselines) for family, slower in families.items()]
     touched += _close_passed(gate, lines, baselines)
     for row in touched:
@@ -71,12 +71,12 @@ def _record_slowdown(gate: Gate, family: str, slower: Sequence[GateKernel], base
     worst = max(slower, key=lambda each: each.decided.ratio or 0.0)
     by = worst.decided
     row = _matching_regression(gate, family, worst)
-    good = _newest_good(gate.build, [build for each in slower for build in baselines[each.pk]])
-    found: dict[str, Any] = {"ratio": by.ratio, "low": by.low, "high": by.high, "why": worst.reason}
-    keys = [each.kernel.key for each in slower]
+    good = _newest_good(gate.build, [build for line in slower for build in baselines[line.pk]])
+    fields: dict[str, Any] = {"ratio": by.ratio, "low": by.low, "high": by.high, "why": worst.reason}
+    keys = [line.kernel.key for line in slower]
     if row is None:
         row = Regression.objects.create(
-            suite=gate.suite, family=family, build=gate.build, good=good, kernels=keys, found_by="gate", **found,
+            suite=gate.suite, family=family, build=gate.build, good=good, kernels=keys, found_by="gate", **fields,
             **{name: getattr(gate, name) for name in ENVIRONMENT})
     else:
         row.kernels = keys + [key for key in row.kernels if key not in keys]
@@ -86,11 +86,11 @@ def _record_slowdown(gate: Gate, family: str, slower: Sequence[GateKernel], base
         elif (grows := row.state in row.WATCHED and _is_slower_still(gate, row, worst)):
             note_growth(row, gate.build, by.ratio, f"gate {gate.pk}")
         if is_first or grows:
-            for name, value in found.items():
+            for name, value in fields.items():
                 setattr(row, name, value)
         row.good = _newest_good(row.build, [build for build in (good, row.good) if build is not None])
         row.save()
-    GateKernel.objects.filter(pk__in=[each.pk for each in slower]).update(regression=row)
+    GateKernel.objects.filter(pk__in=[line.pk for line in slower]).update(regression=row)
     return row
 
 
@@ -120,13 +120,13 @@ def _is_slower_still(gate: Gate, row: Regression, worst: GateKernel) -> bool:
 
 
 def _newest_good(build: Build, builds: Iterable[Build]) -> Build | None:
-    return max((each for each in builds if position(each) < position(build)), key=position, default=None)
+    return max((other for other in builds if position(other) < position(build)), key=position, default=None)
 
 
 def _close_passed(gate: Gate, lines: Sequence[GateKernel], baselines: Mapping[int, Sequence[Build]]) -> list[Regression]:
     """Close or narrow down regressions whose kernels this gate found at their old speed; return those changed."""
     touched = []
-    fine = {each.kernel.key: each for each in lines if each.verdict in FINE}
+    fine = {line.kernel.key: line for line in lines if line.verdict in FINE}
     for row in _regressions_here(gate).filter(state__in=Regression.WATCHED).select_related("build", "good"):
         if not row.kernels or not all(key in fine and _is_at_old_speed(fine[key], row, baselines[fine[key].pk], gate)
                                       for key in row.kernels):
@@ -144,7 +144,7 @@ def _close_passed(gate: Gate, lines: Sequence[GateKernel], baselines: Mapping[in
 
 def _is_at_old_speed(line: GateKernel, row: Regression, builds: Sequence[Build], gate: Gate) -> bool:
     """Return whether a PASS or FASTER speaks of the speed before the regression, not of the slow one since."""
-    slow = [position(each) >= position(row.build) for each in builds]
+    slow = [position(build) >= position(row.build) for build in builds]
     if not slow:
         return False
     if not any(slow):

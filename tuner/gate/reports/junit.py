@@ -41,7 +41,7 @@ def junit_xml(of: GateDocument) -> bytes:
         ET.SubElement(properties, "property", {"name": key, "value": _strip_unwritable(value)})
     suite.extend(cases)
     out = ET.SubElement(suite, "system-out")
-    said = [str(each["says"]) for each in of.get("standing") or () if each.get("says")]
+    said = [str(entry["says"]) for entry in of.get("standing") or () if entry.get("says")]
     out.text = _strip_unwritable("\n".join([words.headline(of), *said, *filter(None, [of.get("green")]), *words.error_rates(of)]))
     ET.indent(root)
     return bytes(ET.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
@@ -86,11 +86,11 @@ def _class(of: GateDocument) -> str:
 
 def _properties(of: GateDocument) -> list[tuple[str, Any]]:
     place = of.get("environment") or {}
-    found = [("verdict", of.get("verdict")), ("build", of.get("build")), ("against", of.get("against")),
-             *((name, place.get(name)) for name in ("gpu", "toolkit", "driver", "recorded")),
-             ("false SLOWER of the suite", words.share_text(of.get("alpha")) if of.get("alpha") is not None else None),
-             ("evidence", words.page_of(of))]
-    return [(name, value) for name, value in found if value]
+    properties = [("verdict", of.get("verdict")), ("build", of.get("build")), ("against", of.get("against")),
+                  *((name, place.get(name)) for name in ("gpu", "toolkit", "driver", "recorded")),
+                  ("false SLOWER of the suite", words.share_text(of.get("alpha")) if of.get("alpha") is not None else None),
+                  ("evidence", words.page_of(of))]
+    return [(name, value) for name, value in properties if value]
 
 
 def _strip_unwritable(value: Any) -> str:

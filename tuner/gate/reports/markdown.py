@@ -22,7 +22,7 @@ def comment(of: GateDocument, limit: int = LIMIT) -> str:
     """Return GitHub-flavoured Markdown of at most `limit` bytes; kernels that do not fit are counted."""
     kernels = list(of.get("kernels", ()))
     first = [kernel for kernel in kernels if kernel.get("verdict") != "PASS"][:SHOWN] or kernels[:SHOWN]
-    rest = [kernel for kernel in kernels if not any(kernel is each for each in first)]
+    rest = [kernel for kernel in kernels if not any(kernel is other for other in first)]
     top = [f"### {mark(of)} {escape(words.headline(of))}", ""]
     if of.get("reason"):
         top += [escape(of["reason"]), ""]
@@ -92,8 +92,8 @@ def _reasons(kernels: Sequence[KernelDocument], said: str) -> list[str]:
 
 def _earlier(of: GateDocument) -> list[str]:
     """Earlier verdicts of the build, who accepted what, and what makes it green."""
-    said = [str(each.get("says", "")) for each in of.get("standing") or () if each.get("says")]
-    lines = [line for line in (*said[:SHOWN], *(of.get("notes") or ())[:SHOWN], of.get("green") or "") if line]
+    sentences = [str(entry.get("says", "")) for entry in of.get("standing") or () if entry.get("says")]
+    lines = [line for line in (*sentences[:SHOWN], *(of.get("notes") or ())[:SHOWN], of.get("green") or "") if line]
     shown = [line for line in lines if line not in str(of.get("reason", ""))]
     return [*(f"- {escape(line)[:1000]}" for line in shown), ""] if shown else []
 
@@ -102,23 +102,23 @@ def _footer(of: GateDocument) -> list[str]:
     lines = [f"<sub>{escape(line)}</sub>  " for line in (words.place_text(of), *words.error_rates(of)) if line]
     links: EvidenceDocument = of.get("links") or {"page": ""}
     reports: Mapping[str, str] = links.get("report") or {}
-    found = [link("Evidence: samples, clocks and counters of both builds", links.get("page")),
+    texts = [link("Evidence: samples, clocks and counters of both builds", links.get("page")),
              link("compare the builds", links.get("compare")),
              link("JUnit", reports.get("junit")), link("JSON", reports.get("json"))]
-    found = [each for each in found if each]
-    return [*lines, *(["", " · ".join(found)] if found else [])]
+    texts = [text for text in texts if text]
+    return [*lines, *(["", " · ".join(texts)] if texts else [])]
 
 
 def _take_fitting(lines: Any, room: int) -> tuple[list[str], int]:
     """Lines from the start while they fit, and the bytes that are left."""
-    taken = []
+    head = []
     for line in lines:
         size = len(line.encode()) + 1
         if size > room:
             break
-        taken.append(line)
+        head.append(line)
         room -= size
-    return taken, room
+    return head, room
 
 
 def _kernels(n: int) -> str:

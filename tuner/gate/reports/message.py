@@ -32,13 +32,13 @@ def regression_message(row: Mapping[str, Any], event: str) -> dict[str, Any]:
     `row`: suite, family, kind, build, good, gpu, toolkit, driver, recorded, kernels, ratio, low, high, state, note, page.
     """
     change = _change_text(row)
-    found = f"{row['family']} of {row['suite']} is slower since {row['build']}: {change}"
+    sentence = f"{row['family']} of {row['suite']} is slower since {row['build']}: {change}"
     if drift := row.get("kind") == "drift":
         since = row.get("good") or "the oldest build"
-        found = f"{row['family']} of {row['suite']} drifted from {since} to {row['build']}: {change}"
-    subject = found if event == "found" else f"{row['family']} of {row['suite']}, slower since {row['build']}: {event}"
+        sentence = f"{row['family']} of {row['suite']} drifted from {since} to {row['build']}: {change}"
+    subject = sentence if event == "found" else f"{row['family']} of {row['suite']}, slower since {row['build']}: {event}"
     place = {name: str(row.get(name) or "") for name in ("gpu", "toolkit", "driver", "recorded")}
-    lines = [found + (f"; {row['good']} was not" if row.get("good") and not drift else "") + ".",
+    lines = [sentence + (f"; {row['good']} was not" if row.get("good") and not drift else "") + ".",
              words.place_text({"environment": place}),
              f"Kernels: {', '.join(map(str, list(row.get('kernels') or ())[:KERNELS]))}" if row.get("kernels") else "",
              f"State: {row.get('state', '')}" + (f", {row['note']}" if row.get("note") else ""), str(row.get("page", ""))]
@@ -74,9 +74,9 @@ def _slowdown_message(kind: str, event: str, subject: str, lines: Iterable[str],
 
 def trial_message(who: str, page: str) -> dict[str, Any]:
     """Return a message that only shows whether messages arrive."""
-    said = f"A test of Ridgepoint, asked for by {who}. Verdicts of gates arrive like this."
-    return {"event": "test", "subject": "Ridgepoint: a test message", "text": f"{said} {page}".strip(),
-            "mail": f"{said}\n\n{page}".strip()}
+    sentence = f"A test of Ridgepoint, asked for by {who}. Verdicts of gates arrive like this."
+    return {"event": "test", "subject": "Ridgepoint: a test message", "text": f"{sentence} {page}".strip(),
+            "mail": f"{sentence}\n\n{page}".strip()}
 
 
 def _defuse(said: Any) -> str:

@@ -203,8 +203,8 @@ def kernel_name(kernel: KernelDocument) -> str:
     """Return the suite's key, or operator, shape and, where a file holds several, configuration."""
     if kernel.get("key"):
         return str(kernel["key"])
-    said = (str(kernel.get("op", "")), shape_text(kernel.get("shape")), shape_text(kernel.get("config")))
-    return " ".join(filter(None, said)) or "kernel"
+    parts = (str(kernel.get("op", "")), shape_text(kernel.get("shape")), shape_text(kernel.get("config")))
+    return " ".join(filter(None, parts)) or "kernel"
 
 
 def is_first_of_suite(of: GateDocument) -> bool:
@@ -237,18 +237,18 @@ def interval_text(ci: Any) -> str:
 
 def share_text(value: Any) -> str:
     """0.034 -> "3.4 %", 0.0002 -> "0.02 %"; two digits, and what is smaller than shown says so."""
-    found = finite_number(value)
-    if found is None:
+    share = finite_number(value)
+    if share is None:
         return UNKNOWN
-    return "< 0.001 %" if 0 < found < 0.00001 else f"{100 * found:.2g} %" if abs(found) < 0.1 else f"{100 * found:.0f} %"
+    return "< 0.001 %" if 0 < share < 0.00001 else f"{100 * share:.2g} %" if abs(share) < 0.1 else f"{100 * share:.0f} %"
 
 
 def time_text(value: Any) -> str:
     """184.8 -> "184.8 µs"; four significant digits."""
-    found = finite_number(value)
-    if found is None:
+    us = finite_number(value)
+    if us is None:
         return UNKNOWN
-    return f"{found:.4g} µs" if found < 10_000 else f"{found / 1000:.4g} ms"
+    return f"{us:.4g} µs" if us < 10_000 else f"{us / 1000:.4g} ms"
 
 
 def headline(of: GateDocument) -> str:
@@ -256,16 +256,16 @@ def headline(of: GateDocument) -> str:
     verdict, status = of.get("verdict", ""), of.get("status", "done")
     if not verdict:
         says = (of.get("progress") or {}).get("says", "")
-        told = {"failed": "ended with an error", "stopped": "was stopped before it was decided",
-                "waiting": "waits for runs"}.get(status, "is being measured")
-        return f"{subject(of)} {told}" + (f": {says}" if says and status == "measuring" else "")
+        outcome = {"failed": "ended with an error", "stopped": "was stopped before it was decided",
+                   "waiting": "waits for runs"}.get(status, "is being measured")
+        return f"{subject(of)} {outcome}" + (f": {says}" if says and status == "measuring" else "")
     return f"{verdict}: {subject(of)}" + (f", {worst}" if (worst := _worst_kernel(of)) else "")
 
 
 def verdict_counts(of: GateDocument) -> str:
     """"1 SLOWER, 12 PASS", worst first."""
-    found = Counter(str(kernel.get("verdict", "")) for kernel in of.get("kernels", ()))
-    return ", ".join(f"{found[verdict]} {verdict}" for verdict in ORDER if found[verdict])
+    counts = Counter(str(kernel.get("verdict", "")) for kernel in of.get("kernels", ()))
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in ORDER if counts[verdict])
 
 
 def error_rates(of: GateDocument) -> list[str]:
@@ -274,16 +274,16 @@ def error_rates(of: GateDocument) -> list[str]:
     kernels = list(of.get("kernels", ()))
     if (alpha := finite_number(of.get("alpha"))) is not None:
         lines.append(f"A suite of identical code ends SLOWER in at most {share_text(alpha)} of gates.")
-    known = [(value, kernel) for kernel in kernels if (value := finite_number(kernel.get("false_alarms"))) is not None]
-    if known:
-        value, kernel = max(known, key=lambda each: each[0])
+    risks = [(value, kernel) for kernel in kernels if (value := finite_number(kernel.get("false_alarms"))) is not None]
+    if risks:
+        value, kernel = max(risks, key=lambda each: each[0])
         often = f"at most {share_text(value)} of comparisons end SLOWER ({kernel_name(kernel)})" if value else "none ends SLOWER"
         lines.append(f"Among the baseline's own runs, {often}.")
-    found = [(value, kernel) for kernel in kernels if (value := finite_number(kernel.get("detectable"))) is not None]
-    if found:
-        low, high = min(found, key=lambda each: each[0]), max(found, key=lambda each: each[0])
+    slowdowns = [(value, kernel) for kernel in kernels if (value := finite_number(kernel.get("detectable"))) is not None]
+    if slowdowns:
+        low, high = min(slowdowns, key=lambda each: each[0]), max(slowdowns, key=lambda each: each[0])
         ends = share_text(low[0])
-        if len(found) > 1:
+        if len(slowdowns) > 1:
             ends += f" to {share_text(high[0])}, largest for {kernel_name(high[1])}"
         lines.append(f"Smallest slowdown that these runs could show: {ends}.")
     unknown = sum(finite_number(kernel.get("detectable")) is None for kernel in kernels)
@@ -306,5 +306,5 @@ def _worst_kernel(of: GateDocument) -> str:
     by = kernel.get("decided") or {"quantity": "p50", "ratio": kernel.get("ratio_p50"), "ci": None}
     ratio = f" {change_text(by['ratio'])}" if finite_number(by["ratio"]) is not None else ""
     ratio = f" {by['quantity']}{ratio}" if ratio and by["quantity"] != "p50" else ratio
-    more = sum(each.get("verdict") == kernel.get("verdict") for each in of.get("kernels", ())) - 1
+    more = sum(other.get("verdict") == kernel.get("verdict") for other in of.get("kernels", ())) - 1
     return f"{kernel_name(kernel)}{ratio}" + (f" and {more} more" if more > 0 else "")

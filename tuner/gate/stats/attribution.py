@@ -39,14 +39,14 @@ def attribute_effects(observations: Sequence[Observation], *, level: float = 0.9
     """
     by_kernel = group_by_kernel(observations)
     first = dict(references or {})
-    for one in observations:
+    for observation in observations:
         for name in factors:
-            first.setdefault(name, level_of(one, name))
+            first.setdefault(name, level_of(observation, name))
     models = {kernel: Model(rows, factors, first) for kernel, rows in by_kernel.items()}
     kernels = [KernelEffects(kernel, model.effects(level), len(model.cells), model.runs, model.noise, model.misfit())
                for kernel, model in models.items()]
     suite = _over_kernels(kernels, level)
-    missing = next((found for model in models.values() if (found := model.missing())), [])
+    missing = next((cells for model in models.values() if (cells := model.missing())), [])
     return Attribution(kernels, suite, missing, _summary(suite, kernels))
 
 
@@ -55,40 +55,40 @@ def group_by_kernel(observations: Sequence[Observation]) -> dict[str, list[Obser
 
     Raises ValueError for a time that is not finite and above zero.
     """
-    found: dict[str, list[Observation]] = {}
-    for one in observations:
-        if isinstance(one.us, bool) or not (math.isfinite(one.us) and one.us > 0):
-            raise ValueError(f"{one.kernel}: a time is not a finite number above zero")
-        found.setdefault(one.kernel, []).append(one)
-    return found
+    rows_by_kernel: dict[str, list[Observation]] = {}
+    for observation in observations:
+        if isinstance(observation.us, bool) or not (math.isfinite(observation.us) and observation.us > 0):
+            raise ValueError(f"{observation.kernel}: a time is not a finite number above zero")
+        rows_by_kernel.setdefault(observation.kernel, []).append(observation)
+    return rows_by_kernel
 
 
 # ---- over all kernels ----
 
 def _over_kernels(kernels: Sequence[KernelEffects], level: float) -> list[Effect]:
     """Geometric means over kernels; standard errors add as those of independent means."""
-    told: dict[tuple[str, str, str], list[Effect]] = {}
+    effects_by_step: dict[tuple[str, str, str], list[Effect]] = {}
     for kernel in kernels:
         for effect in kernel.effects:
-            told.setdefault((effect.factor, effect.level, effect.reference), []).append(effect)
-    found = []
-    for (factor, value, reference), effects in told.items():
+            effects_by_step.setdefault((effect.factor, effect.level, effect.reference), []).append(effect)
+    means = []
+    for (factor, value, reference), effects in effects_by_step.items():
         good = [effect for effect in effects if effect.ratio is not None]
         if not good:
-            found.append(effects[0])
+            means.append(effects[0])
             continue
         logs = [math.log(effect.ratio) for effect in good if effect.ratio is not None]
         mean = sum(logs) / len(logs)
         half: float | None = None
         if all(effect.low is not None for effect in good):
             halves = [(math.log(effect.high or 1) - math.log(effect.low or 1)) / 2 for effect in good]
-            half = math.sqrt(sum(one ** 2 for one in halves)) / len(good)
+            half = math.sqrt(sum(width ** 2 for width in halves)) / len(good)
         z = normal_quantile((1 + level) / 2)
         p_value = 2 * normal_tail(abs(mean) / (half / z)) if half else None
-        found.append(Effect(factor, value, reference, math.exp(mean), math.exp(mean - half) if half is not None else None,
+        means.append(Effect(factor, value, reference, math.exp(mean), math.exp(mean - half) if half is not None else None,
                             math.exp(mean + half) if half is not None else None, p_value, sum(effect.runs for effect in good),
                             kernels=len(good)))
-    return found
+    return means
 
 
 def _summary(suite: Sequence[Effect], kernels: Sequence[KernelEffects]) -> str:
@@ -97,10 +97,10 @@ def _summary(suite: Sequence[Effect], kernels: Sequence[KernelEffects]) -> str:
         return "Nothing was measured yet."
     if not suite:
         return "One build in one environment: there is nothing to compare yet."
-    told = sorted(((most, _sentence(mean, own)) for mean in suite if (own := _kernel_effects(mean, kernels))
-                   and (most := max((abs(math.log(e.ratio or 1)) for _, e in own if e.sure), default=0.0))), reverse=True)
+    sentences = sorted(((most, _sentence(mean, own)) for mean in suite if (own := _kernel_effects(mean, kernels))
+                        and (most := max((abs(math.log(e.ratio or 1)) for _, e in own if e.sure), default=0.0))), reverse=True)
     unclear = [effect for effect in suite if not effect.identifiable]
-    first = "; ".join(text for _, text in told[:2]) + "." if told else "" if len(unclear) == len(suite) else \
+    first = "; ".join(text for _, text in sentences[:2]) + "." if sentences else "" if len(unclear) == len(suite) else \
         f"No build and no part of the environment surely changes a kernel's time by {100 * FLOOR:.0f} % or more."
     more = f" {unclear[0].why[0].upper()}{unclear[0].why[1:]}: which of them it is cannot be told." if unclear else ""
     return (first + more).strip()

@@ -58,22 +58,22 @@ def bisect_plan(builds: Sequence[str], known: Mapping[str, str], *, at_once: int
     """
     at_once = max(1, at_once)
     sides = [known.get(build, "") for build in builds]
-    bads = [at for at, side in enumerate(sides) if side == BAD]
-    goods = [at for at, side in enumerate(sides) if side == GOOD]
+    bads = [index for index, side in enumerate(sides) if side == BAD]
+    goods = [index for index, side in enumerate(sides) if side == GOOD]
     if not bads:
         return BisectPlan(builds[goods[-1]] if goods else None, None, [], [], 0,
                           "No build is known to be slower: there is nothing to look for.")
     if not goods or goods[0] > bads[-1]:
-        older = [builds[at] for at in range(bads[0]) if sides[at] == ""]
+        older = [builds[index] for index in range(bads[0]) if sides[index] == ""]
         return BisectPlan(None, builds[bads[0]], older[:1], older, 1 + rounds_needed(len(older) - 1, at_once) if older else 0,
                           f"No build before {builds[bads[0]]} is known to be fast: measure an old one first." if older else
                           f"{builds[bads[0]]} is the oldest build here, and it is slow already.")
-    good = max(at for at in goods if at < bads[-1])
-    bad = min(at for at in bads if at > good)
-    conflicts = [builds[at] for at in bads if at < good]
+    good = max(index for index in goods if index < bads[-1])
+    bad = min(index for index in bads if index > good)
+    conflicts = [builds[index] for index in bads if index < good]
     between = range(good + 1, bad)
-    suspects = [builds[at] for at in range(good + 1, bad + 1)]
-    free = [at for at in between if sides[at] == ""]
+    suspects = [builds[index] for index in range(good + 1, bad + 1)]
+    free = [index for index in between if sides[index] == ""]
     if free:
         chosen = _split_evenly(free, good, bad, at_once)
         left = rounds_needed(len(free), at_once)
@@ -84,15 +84,15 @@ def bisect_plan(builds: Sequence[str], known: Mapping[str, str], *, at_once: int
     if len(suspects) == 1:
         says = f"Found: {builds[bad]} is slower, and {builds[good]}, the build before it, is not."
     else:
-        skipped = [builds[at] for at in between if sides[at] == SKIP]
-        unclear = [builds[at] for at in between if sides[at] == UNCLEAR]
+        skipped = [builds[index] for index in between if sides[index] == SKIP]
+        unclear = [builds[index] for index in between if sides[index] == UNCLEAR]
         lie = "lies" if len(unclear) == 1 else "lie"
         parts = [f"{_list_names(skipped)} cannot be measured" if skipped else "",
                  f"{_list_names(unclear)} {lie} at neither speed: more than one build changed it, or more runs are needed"
                  if unclear else ""]
         says = (f"The change came after {builds[good]} and at {builds[bad]} at the latest, with one of {len(suspects)} builds: "
                 f"{'; '.join(part for part in parts if part)}.")
-    return BisectPlan(builds[good], builds[bad], [], [builds[at] for at in between], 0, says, conflicts, suspects)
+    return BisectPlan(builds[good], builds[bad], [], [builds[index] for index in between], 0, says, conflicts, suspects)
 
 
 def rounds_needed(free: int, at_once: int) -> int:
@@ -126,8 +126,8 @@ def _split_evenly(free: Sequence[int], good: int, bad: int, at_once: int) -> lis
     """Of the builds that can be measured, those nearest to the places that split good … bad into even parts."""
     if len(free) <= at_once:
         return list(free)
-    wanted = [(len(free) + 1) * (part + 1) / (at_once + 1) - 1 for part in range(at_once)]
-    return sorted({free[min(len(free) - 1, max(0, round(place - 1e-9)))] for place in wanted})
+    places = [(len(free) + 1) * (part + 1) / (at_once + 1) - 1 for part in range(at_once)]
+    return sorted({free[min(len(free) - 1, max(0, round(place - 1e-9)))] for place in places})
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -153,18 +153,18 @@ def propose_changes(medians: NDArray[np.float64], noise: float) -> list[int]:
     for end in range(MIN_BUILDS, count + 1):
         if end >= 2 * MIN_BUILDS:
             starts, last_end = np.append(starts, end - MIN_BUILDS), np.append(last_end, count)
-        kept = last_end >= end
-        starts, last_end = starts[kept], last_end[kept]
+        mask = last_end >= end
+        starts, last_end = starts[mask], last_end[mask]
         costs = least[starts] + squares[end] - squares[starts] - (sums[end] - sums[starts]) ** 2 / (end - starts)
         chosen = int(np.argmin(costs))
         least[end], start_of[end] = costs[chosen] + penalty, starts[chosen]
         # a segment that could as well have ended here costs less, but for ends so near that it would be too short (their lemma 3.1)
         last_end[costs > least[end]] = np.minimum(last_end[costs > least[end]], end + MIN_BUILDS - 1)
-    found, end = [], int(start_of[count])
+    bounds, end = [], int(start_of[count])
     while end:
-        found.append(end)
+        bounds.append(end)
         end = int(start_of[end])
-    return found[::-1]
+    return bounds[::-1]
 
 
 FLOOR = 0.01               # half of the smallest step that must be found, 2 %

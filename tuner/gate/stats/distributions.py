@@ -203,8 +203,8 @@ def _upper_tail(pattern: tuple[int, ...], chosen: int) -> Floats:
     width = sum(pattern[-chosen:]) + 1
     ways = np.zeros((chosen + 1, width))
     ways[0, 0] = 1.0
-    for seen, rank in enumerate(pattern):
-        top = min(seen + 1, chosen)
+    for index, rank in enumerate(pattern):
+        top = min(index + 1, chosen)
         if rank < width:
             ways[1 : top + 1, rank:] += ways[:top, : width - rank].copy()
     counts = ways[chosen]

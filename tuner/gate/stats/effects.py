@@ -100,14 +100,14 @@ class Model:
 
     def __init__(self, rows: Sequence[Observation], factors: Sequence[str], first: Levels = {}) -> None:  # noqa: B006
         logs: dict[tuple[str, ...], list[float]] = {}
-        for one in rows:
-            logs.setdefault(tuple(level_of(one, name) for name in factors), []).append(math.log(one.us))
+        for row in rows:
+            logs.setdefault(tuple(level_of(row, name) for name in factors), []).append(math.log(row.us))
         self.factors, self.cells = tuple(factors), list(logs)
         self.runs = len(rows)
         self.n = np.array([len(values) for values in logs.values()], dtype=np.float64)
         self.centre = np.array([_centre(np.array(values)) for values in logs.values()])
-        self.levels = {name: _order_levels([cell[at] for cell in self.cells], first.get(name, ""))
-                       for at, name in enumerate(factors)}
+        self.levels = {name: _order_levels([cell[index] for cell in self.cells], first.get(name, ""))
+                       for index, name in enumerate(factors)}
         self.columns = [(name, value) for name in factors for value in self.levels[name][1:]]
         self.design = np.array([self.row(dict(zip(factors, cell, strict=True))) for cell in self.cells])
         weighted = self.design * np.sqrt(self.n)[:, None]
@@ -163,28 +163,28 @@ class Model:
         Levels between which nothing can be told (an older driver that only an older toolkit was run under) fall into classes;
         a class is compared with the factor's first one only together with whatever else changed between them.
         """
-        found: list[Effect] = []
+        effects: list[Effect] = []
         lost: list[_Step] = []
         for name in self.factors:
             classes: list[list[str]] = []
             for value in self.levels[name]:
-                near = next((one for one in classes if self.estimable(self._step(_Step(name, one[0], value)))), None)
+                near = next((group for group in classes if self.estimable(self._step(_Step(name, group[0], value)))), None)
                 classes.append([value]) if near is None else near.append(value)
-            for one in classes:
-                found += [effect for value in one[1:] if (effect := self._effect([_Step(name, one[0], value)], level))]
-            lost += [_Step(name, classes[0][0], one[0]) for one in classes[1:]]
-        told: set[tuple[_Step, ...]] = set()
+            for group in classes:
+                effects += [effect for value in group[1:] if (effect := self._effect([_Step(name, group[0], value)], level))]
+            lost += [_Step(name, classes[0][0], group[0]) for group in classes[1:]]
+        joint_steps: set[tuple[_Step, ...]] = set()
         for step in lost:
             together = self._together(step, lost)
             others = tuple(f"{other.factor} {other.level}" for other in together if other != step)
             why = f"never varied without {' and '.join(others)}" if others else \
                 f"was never measured beside {step.reference} with all else, or anything else that is known, the same"
-            found.append(Effect(step.factor, step.level, step.reference, None, runs=self._runs(step.factor, step.level),
-                                identifiable=False, with_=others, why=f"{step.factor} {step.level} {why}"))
-            if others and together not in told and (joined := self._effect(together, level)):
-                told.add(together)
-                found.append(joined)
-        return found
+            effects.append(Effect(step.factor, step.level, step.reference, None, runs=self._runs(step.factor, step.level),
+                                  identifiable=False, with_=others, why=f"{step.factor} {step.level} {why}"))
+            if others and together not in joint_steps and (joined := self._effect(together, level)):
+                joint_steps.add(together)
+                effects.append(joined)
+        return effects
 
     def _step(self, step: _Step) -> Floats:
         """The contrast of one level of a factor with another."""
@@ -206,13 +206,13 @@ class Model:
                 if len({other.factor for other in chosen}) == size)
         for chosen in itertools.islice(sets, MOST_SETS):
             together = tuple(other for other in lost if other == step or other in chosen)
-            if self.estimable(np.sum([self._step(one) for one in together], axis=0)):
+            if self.estimable(np.sum([self._step(part) for part in together], axis=0)):
                 return together
         return (step,)
 
     def _runs(self, name: str, value: str) -> int:
-        at = self.factors.index(name)
-        return int(sum(n for cell, n in zip(self.cells, self.n, strict=True) if cell[at] in (value, self.levels[name][0])))
+        column = self.factors.index(name)
+        return int(sum(n for cell, n in zip(self.cells, self.n, strict=True) if cell[column] in (value, self.levels[name][0])))
 
     def missing(self) -> list[Levels]:
         """Cells that nobody measured, each of which alone would let one more effect be told; environments that exist come first."""
@@ -220,16 +220,16 @@ class Model:
         if lost == len(self.columns) + 1:
             return []
         environments = dict.fromkeys(cell[1:] for cell in self.cells)
-        known = ((build, *rest) for build in reversed(self.levels[self.factors[0]]) for rest in environments)
+        real_cells = ((build, *rest) for build in reversed(self.levels[self.factors[0]]) for rest in environments)
         every = itertools.product(*(self.levels[name] for name in self.factors))
-        found: list[Levels] = []
-        for cell in itertools.islice(itertools.chain(known, every), 2000):
+        suggestions: list[Levels] = []
+        for cell in itertools.islice(itertools.chain(real_cells, every), 2000):
             levels = dict(zip(self.factors, cell, strict=True))
-            if cell not in self.cells and levels not in found and not self.estimable(self.row(levels)):
-                found.append(levels)
-            if len(found) == MAX_SUGGESTED:
+            if cell not in self.cells and levels not in suggestions and not self.estimable(self.row(levels)):
+                suggestions.append(levels)
+            if len(suggestions) == MAX_SUGGESTED:
                 break
-        return found
+        return suggestions
 
     def misfit(self) -> str:
         """The cell that is farthest from what its parts add up to, where the cells do not add up; else ""."""
@@ -264,5 +264,5 @@ def _noise_variance(cells: Sequence[Floats], centres: Floats) -> tuple[float | N
 
 def _order_levels(values: Sequence[str], first: str) -> list[str]:
     """Each level once, in the order in which they came, `first` before all others."""
-    found = list(dict.fromkeys(values))
-    return sorted(found, key=lambda value: value != first)
+    levels = list(dict.fromkeys(values))
+    return sorted(levels, key=lambda value: value != first)

@@ -71,17 +71,17 @@ def explain(observations: Sequence[Observation], before: Levels, after: Levels, 
 
     Cells of both builds in both environments decide where they were measured, else all others help.
     """
-    rows = [_two_factors(one) for one in observations]
+    rows = [_two_factors(observation) for observation in observations]
     if len(group_by_kernel(rows)) > 1:
         raise ValueError("one kernel at a time")
     a, b = ({BUILD: level_of(cell, BUILD), ENVIRONMENT: _environment(cell)} for cell in
             (Observation("", 1.0, before), Observation("", 1.0, after)))
-    four = [one for one in rows if one.factors[BUILD] in (a[BUILD], b[BUILD])
-            and one.factors[ENVIRONMENT] in (a[ENVIRONMENT], b[ENVIRONMENT])]
-    missing = [cell for cell in (a, b) if not any(one.factors == cell for one in rows)]
+    four = [row for row in rows if row.factors[BUILD] in (a[BUILD], b[BUILD])
+            and row.factors[ENVIRONMENT] in (a[ENVIRONMENT], b[ENVIRONMENT])]
+    missing = [cell for cell in (a, b) if not any(row.factors == cell for row in rows)]
     if missing:
         return Explanation("unknown", f"Nothing was measured of {_cell(missing[0])}.", [], None, missing)
-    direct = Model([one for one in four if one.factors in (a, b)], (BUILD, ENVIRONMENT), a)
+    direct = Model([row for row in four if row.factors in (a, b)], (BUILD, ENVIRONMENT), a)
     total = _effect(direct, "total", a, b, level)
     varied = [name for name in (BUILD, ENVIRONMENT) if a[name] != b[name]]
     model = Model(four, (BUILD, ENVIRONMENT), a)
@@ -89,15 +89,15 @@ def explain(observations: Sequence[Observation], before: Levels, after: Levels, 
     if any(part is None for part in parts):
         model = Model(rows, (BUILD, ENVIRONMENT), a)
         parts = [_effect(model, name, a, {**a, name: b[name]}, level) for name in varied]
-    told = [part for part in parts if part is not None]
-    if len(told) < len(varied):
+    known_parts = [part for part in parts if part is not None]
+    if len(known_parts) < len(varied):
         crossed = [{BUILD: a[BUILD], ENVIRONMENT: b[ENVIRONMENT]}, {BUILD: b[BUILD], ENVIRONMENT: a[ENVIRONMENT]}]
         much = "" if total is None or total.ratio is None else f"{_cell(b)} is {change_words(total.ratio)} than {_cell(a)}. "
         return Explanation("unknown", f"{much}Build and environment changed together, so it cannot be told which did it: measure "
                            f"{_cell(crossed[0])}, or {_cell(crossed[1])}.", [], total, crossed)
-    kind, says = _verdict(told, total, floor)
+    kind, says = _verdict(known_parts, total, floor)
     misfit = model.misfit()
-    return Explanation(kind, f"{says} {misfit}".strip(), told, total)
+    return Explanation(kind, f"{says} {misfit}".strip(), known_parts, total)
 
 
 def _two_factors(one: Observation) -> Observation:
@@ -168,10 +168,10 @@ def fact_changes(observations: Sequence[Observation], facts: Sequence[str] = FAC
 def _fact_changes(observations: Sequence[Observation], facts: Sequence[str]) -> Iterator[FactChange]:
     for kernel, rows in group_by_kernel(observations).items():
         cells: dict[tuple[str, ...], dict[str, float]] = {}
-        for one in rows:
-            cell = cells.setdefault(tuple(level_of(one, name) for name in FACTORS), {})
+        for row in rows:
+            cell = cells.setdefault(tuple(level_of(row, name) for name in FACTORS), {})
             for fact in facts:
-                value = one.facts.get(fact)
+                value = row.facts.get(fact)
                 if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
                     cell[fact] = max(cell.get(fact, value), value)
         lines: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
@@ -187,7 +187,7 @@ def _fact_changes(observations: Sequence[Observation], facts: Sequence[str]) -> 
 
 
 def _fact_change(kernel: str, fact: str, old: tuple[str, ...], new: tuple[str, ...], before: float, after: float) -> FactChange:
-    changed = [at for at in range(len(FACTORS)) if old[at] != new[at]]
-    factor, reference, level = (" + ".join(names[at] for at in changed) for names in (FACTORS, old, new))
-    same = {name: old[at] for at, name in enumerate(FACTORS) if at not in changed}
+    changed = [index for index in range(len(FACTORS)) if old[index] != new[index]]
+    factor, reference, level = (" + ".join(names[index] for index in changed) for names in (FACTORS, old, new))
+    same = {name: old[index] for index, name in enumerate(FACTORS) if index not in changed}
     return FactChange(kernel, fact, factor, reference, level, before, after, same)

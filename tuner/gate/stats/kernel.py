@@ -128,17 +128,17 @@ def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
     has the whole level to itself. Where they are too few even for that, runs that are apart are told by their spread.
     """
     sides = seen.candidate, seen.baseline
-    numbers = [(each.p50, *(number for number in (each.p95, each.mean) if number is not None)) for each in sides]
+    numbers = [(side.p50, *(number for number in (side.p95, side.mean) if number is not None)) for side in sides]
     have = min(map(len, numbers))
     smallest = smallest_p(len(sides[0].p50), len(sides[1].p50))
     tested = next((count for count in range(have, 1, -1) if count * smallest <= alpha / kernels), 1)
-    c, b = ([*each[:tested]] for each in numbers)
+    c, b = ([*arrays[:tested]] for arrays in numbers)
     ways = []
     for first, second in ((c, b), (b, c)):
         alone = [rank_sum_p(x, y) for x, y in zip(first, second, strict=True)]
         # what is far from significance alone needs no joint counting
-        found = joint_p(first, second) if min(alone) <= alpha else [min(1.0, p * len(alone)) for p in alone]
-        ways.append([*found, *[1.0] * (have - tested)])
+        p_values = joint_p(first, second) if min(alone) <= alpha else [min(1.0, p * len(alone)) for p in alone]
+        ways.append([*p_values, *[1.0] * (have - tested)])
     if smallest > alpha / kernels:
         _tell_by_spread(seen, ways)
     return PValues(tuple(ways[0]), tuple(ways[1]))
@@ -220,13 +220,13 @@ def _decide_mean(seen: PreparedPair, test: PValues, levels: Levels, rule: Rule, 
     c, b = seen.candidate.mean, seen.baseline.mean
     if c is None or b is None:
         return None
-    found = decide(c, b, test.slower[2], test.faster[2], levels, Limits(rule.floor, rule.target, rule.beta),
-                   hidden_in_mean(seen.candidate, seen.baseline, step_us))
-    if found.verdict == Verdict.SLOWER and (noisy := noise.why_only_noisier(c, b, found.bounds.ratio, levels.slower)):
-        found = replace(found, verdict=Verdict.AMBIGUOUS, says=f"{found.says}: {noisy}", change="unknown")
-    if found.verdict == Verdict.AMBIGUOUS and (found.bounds.ratio < 1 + rule.target or _is_undecidable(b, rule.floor)):
-        return replace(found, verdict=Verdict.NO_DATA)
-    return replace(found, verdict=Verdict.PASS) if found.verdict == Verdict.FASTER else found
+    decision = decide(c, b, test.slower[2], test.faster[2], levels, Limits(rule.floor, rule.target, rule.beta),
+                      hidden_in_mean(seen.candidate, seen.baseline, step_us))
+    if decision.verdict == Verdict.SLOWER and (noisy := noise.why_only_noisier(c, b, decision.bounds.ratio, levels.slower)):
+        decision = replace(decision, verdict=Verdict.AMBIGUOUS, says=f"{decision.says}: {noisy}", change="unknown")
+    if decision.verdict == Verdict.AMBIGUOUS and (decision.bounds.ratio < 1 + rule.target or _is_undecidable(b, rule.floor)):
+        return replace(decision, verdict=Verdict.NO_DATA)
+    return replace(decision, verdict=Verdict.PASS) if decision.verdict == Verdict.FASTER else decision
 
 
 def _speeds(seen: PreparedPair) -> str:
@@ -234,9 +234,9 @@ def _speeds(seen: PreparedPair) -> str:
 
 
 def _problem(pair: Pair, baseline: Side, candidate: Side) -> str:
-    for name, ready, given, what in (("baseline", baseline, pair.baseline, "it is new, or named otherwise"),
-                                     ("candidate", candidate, pair.candidate, "it was not measured, or is named otherwise")):
-        if not any(kernel.runs for kernel in given):
+    for name, ready, kernels, what in (("baseline", baseline, pair.baseline, "it is new, or named otherwise"),
+                                       ("candidate", candidate, pair.candidate, "it was not measured, or is named otherwise")):
+        if not any(kernel.runs for kernel in kernels):
             return f"the {name} has no runs of this kernel: {what}"
         if not ready.runs:
             which = f"none of the {name}'s {runs_text(len(ready.damaged))}" if len(ready.damaged) > 1 else f"the {name}'s only run"
@@ -249,12 +249,12 @@ def _judge_time(seen: PreparedPair, p50: Decision, p95: Decision | None, mean: D
     """Worst of p50, p95 and mean; the sentence is of the number that decides, and names it."""
     n_c, n_b = len(seen.candidate.runs), len(seen.baseline.runs)
     have = f"{n_c} against {runs_text(n_b)}"
-    judged = {name: each for name, each in (("p50", p50), ("p95", p95), (MEAN, mean))
-              if each is not None and each.verdict != Verdict.NO_DATA}
-    called = worst_verdict([each.verdict for each in judged.values()])
+    judged = {name: decision for name, decision in (("p50", p50), ("p95", p95), (MEAN, mean))
+              if decision is not None and decision.verdict != Verdict.NO_DATA}
+    called = worst_verdict([decision.verdict for decision in judged.values()])
     if called == Verdict.PASS:
         called = p50.verdict                            # FASTER is the p50's to say
-    name = next(name for name, each in judged.items() if each.verdict == called)
+    name = next(name for name, decision in judged.items() if decision.verdict == called)
     decides = judged[name]
     if called == Verdict.AMBIGUOUS:
         if min(n_c, n_b) == 1:
@@ -262,12 +262,12 @@ def _judge_time(seen: PreparedPair, p50: Decision, p95: Decision | None, mean: D
         enough = plan_runs(kernels, n_b, n_c, rule)
         if not enough.enough:
             return called, f"{name} {decides.says}. {enough.says}"
-    beside = "".join(f"; {other} {each.says}" for other, each in judged.items()
-                     if name == "p50" and other == "p95" and called == Verdict.SLOWER and each.verdict == called)
+    beside = "".join(f"; {other} {decision.says}" for other, decision in judged.items()
+                     if name == "p50" and other == "p95" and called == Verdict.SLOWER and decision.verdict == called)
     if p95 and p95.verdict == Verdict.NO_DATA:
         beside = f"; {p95.says}"
     if name == MEAN:
-        beside = "".join(f"; {each}" for each in (_speeds(seen), f"p50 {percent_text(p50.bounds.ratio)}") if each)
+        beside = "".join(f"; {text}" for text in (_speeds(seen), f"p50 {percent_text(p50.bounds.ratio)}") if text)
     return called, f"{name} {decides.says}{beside}; {have}"
 
 
@@ -283,14 +283,14 @@ def _is_undecidable(baseline: Floats, floor: float) -> bool:
 
 
 def _metrics_reason(metrics: list[dict[str, Any]], called: Verdict, time_reason: str) -> str:
-    said = "; ".join(f"{row['metric']} {row['reason']}" for row in metrics if row["verdict"] == called)
-    return f"{said}. Time: {time_reason}"
+    reasons = "; ".join(f"{row['metric']} {row['reason']}" for row in metrics if row["verdict"] == called)
+    return f"{reasons}. Time: {time_reason}"
 
 
 def _excluded_runs(seen: PreparedPair) -> list[str]:
-    found = [f"{name}: {note}" for name, ready in (("baseline", seen.baseline), ("candidate", seen.candidate))
+    notes = [f"{name}: {note}" for name, ready in (("baseline", seen.baseline), ("candidate", seen.candidate))
              for note in (*ready.damaged, *ready.notes)]
-    return found if len(found) <= MOST_SAID else [*found[:MOST_SAID], f"and {len(found) - MOST_SAID:,} more"]
+    return notes if len(notes) <= MOST_SAID else [*notes[:MOST_SAID], f"and {len(notes) - MOST_SAID:,} more"]
 
 
 def _median_us(ready: Side) -> float | None:

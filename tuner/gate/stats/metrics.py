@@ -102,11 +102,11 @@ def two_speeds(us: Floats) -> Speeds | None:
     fewest = max(1, math.ceil(FEWEST_SHARE * n))
     between[:fewest - 1] = 0
     between[n - fewest:] = 0
-    at = int(np.argmax(between)) + 1
-    fast, slow = float(np.exp(np.median(ordered[:at]))), float(np.exp(np.median(ordered[at:])))
-    if between[at - 1] < EXPLAINED * total or slow < fast * APART:
+    split = int(np.argmax(between)) + 1
+    fast, slow = float(np.exp(np.median(ordered[:split]))), float(np.exp(np.median(ordered[split:])))
+    if between[split - 1] < EXPLAINED * total or slow < fast * APART:
         return None
-    return Speeds((n - at) / n, fast, slow)
+    return Speeds((n - split) / n, fast, slow)
 
 
 def speeds_text(baseline: Floats, candidate: Floats) -> str:
@@ -171,12 +171,12 @@ def judge_metrics(baseline: Sequence[Run], candidate: Sequence[Run], limits: Map
 
 def compiler_changes(baseline: Sequence[Run], candidate: Sequence[Run], beside: Sequence[str]) -> list[dict[str, Any]]:
     """Return what the compiler decided otherwise and no limit is set on: shown, never judged."""
-    found = []
+    rows = []
     for metric in ("registers", "spills", "smem_bytes"):
         b, c = metric_values(baseline, metric), metric_values(candidate, metric)
         if metric not in beside and b is not None and c is not None and np.median(b) != np.median(c):
-            found.append(_row(metric, float(np.median(b)), float(np.median(c)), Verdict.PASS, "no limit is set on it"))
-    return found
+            rows.append(_row(metric, float(np.median(b)), float(np.median(c)), Verdict.PASS, "no limit is set on it"))
+    return rows
 
 
 def metrics_verdict(judged: Sequence[Mapping[str, Any]]) -> Verdict:
@@ -185,8 +185,8 @@ def metrics_verdict(judged: Sequence[Mapping[str, Any]]) -> Verdict:
 
 def metric_values(runs: Sequence[Run], metric: str) -> Floats | None:
     """Return a metric of the runs that say it; None where none does."""
-    found = [value for run in runs if (value := finite_number(run.facts.get(metric))) is not None]
-    return np.asarray(found, dtype=np.float64) if found else None
+    values = [value for run in runs if (value := finite_number(run.facts.get(metric))) is not None]
+    return np.asarray(values, dtype=np.float64) if values else None
 
 
 def _judge(metric: str, limit: Mapping[str, Any], baseline: Floats | None, candidate: Floats | None, rule: Rule,
@@ -201,10 +201,10 @@ def _judge(metric: str, limit: Mapping[str, Any], baseline: Floats | None, candi
         if limit.get("optional") is True:
             return _row(metric, b, c, Verdict.PASS, f"{says}: the suite lets it be unknown")
         return _row(metric, b, c, Verdict.NO_DATA, says)
-    found = [_absolute(name, value, float(np.median(candidate))) if baseline is None or name in ("max", "min")
-             else _relative(name, value, baseline, candidate, rule, level) for name, value in limits.items()]
-    verdict = worst_verdict([each for each, _ in found])
-    return _row(metric, b, c, verdict, "; ".join(says for each, says in found if each == verdict))
+    judgements = [_absolute(name, value, float(np.median(candidate))) if baseline is None or name in ("max", "min")
+                  else _relative(name, value, baseline, candidate, rule, level) for name, value in limits.items()]
+    verdict = worst_verdict([limit_verdict for limit_verdict, _ in judgements])
+    return _row(metric, b, c, verdict, "; ".join(says for limit_verdict, says in judgements if limit_verdict == verdict))
 
 
 def _absolute(name: str, limit: float, candidate: float) -> tuple[Verdict, str]:

@@ -71,8 +71,8 @@ def _log_medians(builds: Sequence[Sequence[float]]) -> Floats:
 
 
 def _runs(builds: Sequence[Sequence[float]]) -> Floats:
-    each = max(1, MOST_RUNS // len(builds))
-    times: Floats = np.log(np.array([us for build in builds for us in build[:each]], dtype=np.float64))
+    count = max(1, MOST_RUNS // len(builds))
+    times: Floats = np.log(np.array([us for build in builds for us in build[:count]], dtype=np.float64))
     return times
 
 
@@ -107,7 +107,7 @@ def residuals(*sides: Floats) -> Floats:
 
     Made wider by what the medians took: what noise alone does.
     """
-    logs = np.concatenate([np.log(each / np.median(each)) for each in sides])
+    logs = np.concatenate([np.log(side / np.median(side)) for side in sides])
     widened: Floats = logs * (len(logs) / max(1, len(logs) - len(sides))) ** 0.5
     return widened
 

@@ -50,13 +50,13 @@ def _plan(kernels: int, baseline_runs: int, candidate_runs: int, rule: Rule) -> 
     def fewest(enough: list[bool]) -> int | None:
         return next((runs for runs, is_enough in enumerate(enough, 1) if is_enough), None)
 
-    each = fewest([reached(runs, runs) <= at_most for runs in range(1, MOST_RUNS + 1)]) or MOST_RUNS
+    side_runs = fewest([reached(runs, runs) <= at_most for runs in range(1, MOST_RUNS + 1)]) or MOST_RUNS
     candidate = fewest([reached(runs, baseline_runs) <= at_most for runs in range(1, MOST_RUNS + 1)])
     baseline = fewest([reached(candidate_runs, runs) <= at_most for runs in range(1, MOST_RUNS + 1)])
     has = reached(candidate_runs, baseline_runs)
     enough = has <= at_most
-    says = _says(kernels, baseline_runs, candidate_runs, enough, candidate, each, rule)
-    return Plan(enough, METRICS * has <= at_most, has, needed, candidate, baseline, each, says)
+    says = _says(kernels, baseline_runs, candidate_runs, enough, candidate, side_runs, rule)
+    return Plan(enough, METRICS * has <= at_most, has, needed, candidate, baseline, side_runs, says)
 
 
 def _says(kernels: int, baseline: int, candidate: int, enough: bool, needed: int | None, each: int, rule: Rule) -> str:

@@ -45,7 +45,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
     Errors of the file and of its compression become RunsError with the line reached.
     """
-    at, kept, total = 0, b"", 0
+    index, rest, total = 0, b"", 0
     try:
         with path.open("rb") as opened:
             packed = opened.peek(2)[:2] == b"\x1f\x8b"      # a pipe cannot go back
@@ -53,27 +53,27 @@ def read_lines(path: Path) -> Iterator[bytes]:
             while chunk := source.read1(CHUNK):
                 total += len(chunk)
                 if total > MOST_BYTES:
-                    raise RunsError(f"more than {MOST_BYTES >> 20} MiB unpacked", path=str(path), line=at + 1,
+                    raise RunsError(f"more than {MOST_BYTES >> 20} MiB unpacked", path=str(path), line=index + 1,
                                     hint="split the file")
-                *whole, kept = (kept + chunk).split(b"\n")
-                if len(kept) > MOST_LINE_BYTES:
-                    raise RunsError(f"a line of more than {MOST_LINE_BYTES >> 20} MiB", path=str(path), line=at + len(whole) + 1)
+                *whole, rest = (rest + chunk).split(b"\n")
+                if len(rest) > MOST_LINE_BYTES:
+                    raise RunsError(f"a line of more than {MOST_LINE_BYTES >> 20} MiB", path=str(path), line=index + len(whole) + 1)
                 for line in whole:
-                    at += 1
+                    index += 1
                     yield line
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise RunsError(f"the compressed file is damaged or cut short ({error})", path=str(path), line=at + 1,
+        raise RunsError(f"the compressed file is damaged or cut short ({error})", path=str(path), line=index + 1,
                         hint="write or copy it again") from None
     except OSError as error:
         raise RunsError(error.strerror or str(error), path=str(path), hint="name a file of runs that can be read") from None
-    if kept:
-        yield kept
+    if rest:
+        yield rest
 
 
 def parse_line(line: str | bytes) -> Mapping[str, Any]:
     """Return the object of a line. Raises RecordError."""
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except UnicodeDecodeError:
         raise RecordError("no UTF-8 text") from None
     except RecursionError:
@@ -82,9 +82,9 @@ def parse_line(line: str | bytes) -> Mapping[str, Any]:
         raise RecordError(f"no JSON: {error.msg.removesuffix(' at')} at column {error.colno} (was the file cut short?)") from None
     except ValueError:
         raise RecordError("a number has too many digits") from None
-    if not isinstance(found, dict):
+    if not isinstance(record, dict):
         raise RecordError("expected an object")
-    return found
+    return record
 
 
 MOST_SAMPLES = 100_000              # of one run
@@ -158,7 +158,7 @@ def _samples(record: Mapping[str, Any]) -> Floats:
     if len(samples) > MOST_SAMPLES:
         raise RecordError(f"us: more than {MOST_SAMPLES:,} samples")
     if not set(map(type, samples)) <= {int, float, type(None)}:
-        samples = [_sample(at, value) for at, value in enumerate(samples)]
+        samples = [_sample(index, value) for index, value in enumerate(samples)]
     try:
         return np.asarray(samples, dtype=np.float64)          # null becomes NaN
     except OverflowError:
@@ -179,8 +179,8 @@ def _sample(at: int, value: Any) -> int | float | None:
 
 def _gpu(record: Mapping[str, Any]) -> str:
     """The model: text, or the `name` of an object."""
-    said = record.get("gpu")
-    return _name(said, "name", "") if isinstance(said, Mapping) else _name(record, "gpu", "")
+    gpu = record.get("gpu")
+    return _name(gpu, "name", "") if isinstance(gpu, Mapping) else _name(record, "gpu", "")
 
 
 def _clock(record: Mapping[str, Any]) -> float | None:
@@ -195,22 +195,22 @@ def _clock(record: Mapping[str, Any]) -> float | None:
                 value = float(text.split(",")[0])
             except ValueError:
                 value = None
-    found = finite_number(value)
-    return found if found is not None and found > 0 else None
+    mhz = finite_number(value)
+    return mhz if mhz is not None and mhz > 0 else None
 
 
 def _environment(record: Mapping[str, Any]) -> str:
     """"cuda 13.0, driver 580.159": names in order, so that the same environment has the same text."""
-    said = record.get("environment")
-    if isinstance(said, str):
-        return _text(said, "environment")
-    if said is not None and not isinstance(said, Mapping):
+    environment = record.get("environment")
+    if isinstance(environment, str):
+        return _text(environment, "environment")
+    if environment is not None and not isinstance(environment, Mapping):
         raise RecordError("environment: expected text or an object")
-    known = dict(_value(said, "environment") or {})
+    versions = dict(_value(environment, "environment") or {})
     for name in VERSIONS:
-        if isinstance(record.get(name), (str, int, float)) and name not in known:
-            known[name] = record[name]
-    return _text(", ".join(f"{name} {known[name]}" for name in sorted(known)), "environment")
+        if isinstance(record.get(name), (str, int, float)) and name not in versions:
+            versions[name] = record[name]
+    return _text(", ".join(f"{name} {versions[name]}" for name in sorted(versions)), "environment")
 
 
 def _name(record: Mapping[str, Any], name: str, default: str | None = None) -> str:
@@ -240,8 +240,8 @@ def _value(value: Any, where: str, depth: int = DEEPEST) -> Any:
     if len(value) > MOST_FIELDS:
         raise RecordError(f"{where}: more than {MOST_FIELDS} fields")
     if isinstance(value, list):
-        return [_value(each, f"{where}[{at}]", depth - 1) for at, each in enumerate(value)]
-    return {_text(str(name), f"{where}'s names"): _value(each, f"{where}.{name}", depth - 1) for name, each in value.items()}
+        return [_value(element, f"{where}[{index}]", depth - 1) for index, element in enumerate(value)]
+    return {_text(str(name), f"{where}'s names"): _value(element, f"{where}.{name}", depth - 1) for name, element in value.items()}
 
 
 def _text(value: str, where: str) -> str:
@@ -276,9 +276,9 @@ class _Kernel:
     def as_runs(self) -> KernelRuns:
         runs: dict[object, Run] = {}             # by samples: a process that was copied under other names is one witness
         notes: list[str] = []
-        for each in self.processes.values():
-            run = each.as_run()
-            notes += each.notes
+        for process in self.processes.values():
+            run = process.as_run()
+            notes += process.notes
             first = runs.setdefault(run.us.tobytes() if _is_distinctive(run.us) else object(), run)
             if first is not run:
                 notes.append(f"run {run.run} holds the samples of run {first.run}, one by one: counted once")
@@ -319,18 +319,18 @@ def read_runs(source: str | Path | Iterable[str | bytes | Mapping[str, Any]]) ->
     kernels: dict[str, _Kernel] = {}
     heads: dict[str, tuple[_Kernel, Head]] = {}
     samples = 0
-    for at, line in enumerate(each_line, 1):
-        if at > MOST_LINES:
-            raise RunsError(f"more than {MOST_LINES:,} lines", path=path, line=at, hint="split the file")
+    for number, line in enumerate(each_line, 1):
+        if number > MOST_LINES:
+            raise RunsError(f"more than {MOST_LINES:,} lines", path=path, line=number, hint="split the file")
         if not isinstance(line, Mapping) and not line.strip():
             continue
         try:
             samples += _add_record(kernels, heads, line if isinstance(line, Mapping) else parse_line(line))
         except RecordError as wrong:
-            raise RunsError(str(wrong), path=path, line=at) from None
+            raise RunsError(str(wrong), path=path, line=number) from None
         if samples > MOST_ALL_SAMPLES:
-            raise RunsError(f"more than {MOST_ALL_SAMPLES:,} samples", path=path, line=at, hint="split the file")
-    return [each.as_runs() for each in kernels.values()]
+            raise RunsError(f"more than {MOST_ALL_SAMPLES:,} samples", path=path, line=number, hint="split the file")
+    return [kernel.as_runs() for kernel in kernels.values()]
 
 
 def _add_record(kernels: dict[str, _Kernel], heads: dict[str, tuple[_Kernel, Head]], record: Mapping[str, Any]) -> int:
@@ -339,12 +339,12 @@ def _add_record(kernels: dict[str, _Kernel], heads: dict[str, tuple[_Kernel, Hea
         text = repr([record.get(name) for name in HEAD])
     except RecursionError:
         raise RecordError("nested too deep") from None
-    if (known := heads.get(text)) is None:
+    if (pair := heads.get(text)) is None:
         head = read_head(record)
-        known = _ensure_kernel(kernels, head), head
+        pair = _ensure_kernel(kernels, head), head
         if len(heads) < MOST_KERNELS:
-            heads[text] = known
-    kernel, head = known
+            heads[text] = pair
+    kernel, head = pair
     line: Line = read_run(record, head)
     run = line.run
     process = (run.run, run.gpu, run.environment)

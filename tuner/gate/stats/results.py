@@ -157,7 +157,7 @@ def suite_json(suite: SuiteVerdict) -> SuiteVerdictJson:
 
 def kernel_json(kernel: KernelVerdict) -> KernelVerdictJson:
     p50, p95, mean = kernel.p50, kernel.p95, kernel.mean
-    found = {
+    fields = {
         "op": kernel.op, "shape": kernel.shape, "config": kernel.config, "key": kernel.key, "name": kernel.name,
         "verdict": kernel.verdict.value, "reason": kernel.reason,
         "ratio_p50": p50.ratio if p50 else None, "ci": _interval_ends(p50), "p_value": p50.p_value if p50 else None,
@@ -171,7 +171,7 @@ def kernel_json(kernel: KernelVerdict) -> KernelVerdictJson:
         "metrics": [dict(row) for row in kernel.metrics], "clocks": dict(kernel.clocks), "excluded": list(kernel.excluded),
         "baseline_config": kernel.baseline_config,
     }
-    return cast(KernelVerdictJson, {name: json_plain(value) for name, value in found.items()})
+    return cast(KernelVerdictJson, {name: json_plain(value) for name, value in fields.items()})
 
 
 def interval_json(interval: Interval | None) -> dict[str, Any] | None:
@@ -185,9 +185,9 @@ def json_plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): json_plain(each) for name, each in value.items()}
+        return {str(name): json_plain(element) for name, element in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return [json_plain(each) for each in value]
+        return [json_plain(element) for element in value]
     return value
 
 
@@ -203,9 +203,9 @@ def percent_text(ratio: float | None, *limits: float) -> str:
         return "—"
     change = (ratio - 1) * 100
     fewest = 1 if abs(change) < 99.95 else 0
-    told = ((_rounded(change, digits), [_rounded((limit - 1) * 100, digits) for limit in limits if limit != ratio])
-            for digits in range(fewest, fewest + 3))
-    return next((text for text, taken in told if text not in taken), _rounded(change, fewest))
+    roundings = ((_rounded(change, digits), [_rounded((limit - 1) * 100, digits) for limit in limits if limit != ratio])
+                 for digits in range(fewest, fewest + 3))
+    return next((text for text, limit_texts in roundings if text not in limit_texts), _rounded(change, fewest))
 
 
 def _rounded(change: float, digits: int) -> str:
@@ -219,8 +219,8 @@ def interval_text(low: float, high: float, *limits: float) -> str:
 
 def change_text(bounds: Bounds, before: float, after: float, *limits: float) -> str:
     """"+8.1 % (41.2 → 44.5 µs, interval +7.5 % to +8.8 %)"; without the interval where so few runs have none worth the name."""
-    held = f", interval {interval_text(bounds.low, bounds.high, *limits)}" if bounds.confidence >= 0.5 else ""
-    return f"{percent_text(bounds.ratio, *limits)} ({us_text(before)} → {us_text(after)} µs{held})"
+    interval = f", interval {interval_text(bounds.low, bounds.high, *limits)}" if bounds.confidence >= 0.5 else ""
+    return f"{percent_text(bounds.ratio, *limits)} ({us_text(before)} → {us_text(after)} µs{interval})"
 
 
 def p_text(p: float) -> str:
@@ -301,34 +301,34 @@ def decide(candidate: Floats, baseline: Floats, p_slower: float, p_faster: float
     `steps`: what a coarse timer may hide or make up (`sides.hidden_by_timer`), however well the runs agree.
     """
     slower = p_slower <= levels.slower * (1 + ROUNDING)
-    found = ratio_bounds(candidate, baseline, levels.slower, levels.slower if slower else limits.beta)
-    exact = found
-    if found.ratio <= 1 + limits.floor and not _is_ruled_out(found, limits):
-        found = _tighten_by_noise(found, candidate, baseline, limits)
-    lenient = found is not exact
+    bounds = ratio_bounds(candidate, baseline, levels.slower, levels.slower if slower else limits.beta)
+    exact = bounds
+    if bounds.ratio <= 1 + limits.floor and not _is_ruled_out(bounds, limits):
+        bounds = _tighten_by_noise(bounds, candidate, baseline, limits)
+    lenient = bounds is not exact
     # Where runs tie, the p counts them exactly and the interval with more care: neither may contradict the other.
-    seen, read = _is_ruled_out(found, limits), found
-    found = replace(found, low=min(found.low, found.ratio * (1 - steps.below)),
-                    high=max(found.high, found.ratio * (1 + steps.above)))
-    slower = slower and found.low > 1 + ROUNDING
-    faster = p_faster <= levels.faster * (1 + ROUNDING) and found.high < 1 - ROUNDING
+    is_ruled_out, raw_bounds = _is_ruled_out(bounds, limits), bounds
+    bounds = replace(bounds, low=min(bounds.low, bounds.ratio * (1 - steps.below)),
+                     high=max(bounds.high, bounds.ratio * (1 + steps.above)))
+    slower = slower and bounds.low > 1 + ROUNDING
+    faster = p_faster <= levels.faster * (1 + ROUNDING) and bounds.high < 1 - ROUNDING
     lines = (1 - limits.floor, 1.0, 1 + limits.floor, 1 + limits.target) if slower or faster else (1 + limits.target,)
-    moved = change_text(found, float(np.median(baseline)), float(np.median(candidate)), *lines)
+    moved = change_text(bounds, float(np.median(baseline)), float(np.median(candidate)), *lines)
     limit = f"{limits.target * 100:g} %"
-    if slower and found.ratio > 1 + limits.floor and found.high >= 1 + limits.target:
-        return Decision(Verdict.SLOWER, f"{moved}, {p_text(p_slower)}", found, p_slower, "slower")
-    if faster and found.ratio < 1 - limits.floor:
-        return Decision(Verdict.FASTER, f"{moved}, {p_text(p_faster)}", found, p_slower, "faster")
+    if slower and bounds.ratio > 1 + limits.floor and bounds.high >= 1 + limits.target:
+        return Decision(Verdict.SLOWER, f"{moved}, {p_text(p_slower)}", bounds, p_slower, "slower")
+    if faster and bounds.ratio < 1 - limits.floor:
+        return Decision(Verdict.FASTER, f"{moved}, {p_text(p_faster)}", bounds, p_slower, "faster")
     surely = "slower" if slower else "faster" if faster else "none"
-    if _is_ruled_out(found, limits):
+    if _is_ruled_out(bounds, limits):
         how = f"unlikely by what its runs differ by (at {LENIENCE * limits.beta * 100:.0f} % risk)" if lenient else "ruled out"
         says = f"surely slower, {moved}, but by less than the {limit} that the gate stops" if slower else \
-            f"{percent_text(found.ratio)} (interval {interval_text(found.low, found.high, *lines)}): {limit} slower is {how}"
-        return Decision(Verdict.PASS, says, found, p_slower, surely)
-    made_up = read.low > 1 + ROUNDING >= found.low and read.ratio > 1 + limits.floor
-    why = _why_made_up(steps) if made_up else _why_hidden(steps, limit) if seen else \
-        _why_unsure(slower, found, p_slower, levels, limits)
-    return Decision(Verdict.AMBIGUOUS, f"{moved}: {why}", found, p_slower, surely if slower or faster else "unknown")
+            f"{percent_text(bounds.ratio)} (interval {interval_text(bounds.low, bounds.high, *lines)}): {limit} slower is {how}"
+        return Decision(Verdict.PASS, says, bounds, p_slower, surely)
+    made_up = raw_bounds.low > 1 + ROUNDING >= bounds.low and raw_bounds.ratio > 1 + limits.floor
+    why = _why_made_up(steps) if made_up else _why_hidden(steps, limit) if is_ruled_out else \
+        _why_unsure(slower, bounds, p_slower, levels, limits)
+    return Decision(Verdict.AMBIGUOUS, f"{moved}: {why}", bounds, p_slower, surely if slower or faster else "unknown")
 
 
 def _why_hidden(steps: TimerSteps, limit: str) -> str:

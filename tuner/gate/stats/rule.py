@@ -61,5 +61,5 @@ RANGES: Mapping[str, tuple[float, float]] = {
 
 def rule_of(*given: Mapping[str, Any]) -> Rule:
     """Return the rule that the numbers among these fields make, else the defaults. Later ones count before earlier ones."""
-    return Rule(**{name: number for each in given for name, value in each.items()
+    return Rule(**{name: number for fields in given for name, value in fields.items()
                    if name in RANGES and (number := finite_number(value)) is not None})

@@ -31,17 +31,17 @@ def shape_text(value: Any) -> str:
 
 def shape_parts(value: Any) -> list[str]:
     if isinstance(value, Mapping):
-        return [f"{name}={shape_text(each)}" for name, each in value.items()]
+        return [f"{name}={shape_text(element)}" for name, element in value.items()]
     if isinstance(value, list | tuple):
-        return ["×".join(shape_text(each) for each in value)] if value else []
+        return ["×".join(shape_text(element) for element in value)] if value else []
     return [] if value is None else [str(value)]
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()} or None          # nothing said, in either way
+        return {str(name): _plain(element) for name, element in value.items()} or None          # nothing said, in either way
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_plain(element) for element in value]
     if isinstance(value, str) and NUMBER.fullmatch(value):
         value = float(value) if "." in value else int(value)
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -104,18 +104,18 @@ def pair_kernels(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns]
     of it (they may differ: that is then what is compared), and (op, shape, config) otherwise. In order of first mention."""
     keyed = all(kernel.key for kernel in (*baseline, *candidate)) and not any(map(_has_shared_key, (baseline, candidate)))
     configs: dict[str, tuple[set[str], set[str]]] = {}
-    for at, kernels in enumerate((baseline, candidate)):
+    for index, kernels in enumerate((baseline, candidate)):
         for kernel in kernels:
-            configs.setdefault(identity_text(kernel.op, kernel.shape), (set(), set()))[at].add(identity_text(kernel.config))
-    found: dict[str, tuple[list[KernelRuns], list[KernelRuns]]] = {}
-    for at, kernels in enumerate((baseline, candidate)):
+            configs.setdefault(identity_text(kernel.op, kernel.shape), (set(), set()))[index].add(identity_text(kernel.config))
+    sides_by_identity: dict[str, tuple[list[KernelRuns], list[KernelRuns]]] = {}
+    for index, kernels in enumerate((baseline, candidate)):
         for kernel in kernels:
             problem = identity_text(kernel.op, kernel.shape)
             single = all(len(side) == 1 for side in configs[problem])
             identity = kernel.key if keyed else problem if single else problem + identity_text(kernel.config)
-            found.setdefault(identity, ([], []))[at].append(kernel)
-    names = Counter((c or b)[-1].name for b, c in found.values())
-    return [_make_pair(b, c, names[(c or b)[-1].name] > 1) for b, c in found.values()]
+            sides_by_identity.setdefault(identity, ([], []))[index].append(kernel)
+    names = Counter((c or b)[-1].name for b, c in sides_by_identity.values())
+    return [_make_pair(b, c, names[(c or b)[-1].name] > 1) for b, c in sides_by_identity.values()]
 
 
 def _has_shared_key(kernels: Sequence[KernelRuns]) -> bool:

@@ -59,25 +59,25 @@ def estimate_sessions(history: Mapping[str, Sequence[Sequence[float]]], baseline
     The excess of the variance between sessions over what runs within one explain, averaged over kernels; a session slows all of
     them, so they are no more witnesses than there are sessions.
     """
-    found: list[float] = []
+    variances: list[float] = []
     most = 0
     for sessions in history.values():
         logs = [np.log(np.asarray(us, dtype=np.float64)) for us in sessions if len(us) >= 2]
         if len(logs) < FEWEST_SESSIONS:
             continue
         most = max(most, len(logs))
-        found.append(_excess(logs))
-    if not found:
+        variances.append(_excess(logs))
+    if not variances:
         return Sessions(baseline=baseline)
-    return Sessions(max(LEAST_SD, math.sqrt(max(0.0, float(np.mean(found))))), most, baseline)
+    return Sessions(max(LEAST_SD, math.sqrt(max(0.0, float(np.mean(variances))))), most, baseline)
 
 
 def _excess(logs: Sequence[Floats]) -> float:
     """Variance between sessions, by moments; may be negative, so that the mean over kernels is not too large."""
-    n = np.array([len(each) for each in logs], dtype=np.float64)
-    means = np.array([each.mean() for each in logs])
+    n = np.array([len(session) for session in logs], dtype=np.float64)
+    means = np.array([session.mean() for session in logs])
     free = float(n.sum() - len(n))
-    within = float(sum(((each - each.mean()) ** 2).sum() for each in logs)) / free
+    within = float(sum(((session - session.mean()) ** 2).sum() for session in logs)) / free
     grand = float((n * means).sum() / n.sum())
     between = float((n * (means - grand) ** 2).sum())
     return (between - (len(n) - 1) * within) / float(n.sum() - (n**2).sum() / n.sum())
@@ -115,9 +115,9 @@ def find_machine_drift(baseline: Sequence[Floats], candidate: Sequence[Floats]) 
     most = max(lengths, key=lambda each: (lengths.count(each), sum(each)), default=(0, 0))
     if max(most) < FEWEST_IN_ORDER:
         return None
-    kept = [at for at, each in enumerate(lengths) if each == most]
+    indexes = [index for index, length in enumerate(lengths) if length == most]
     sides = (baseline, candidate) if min(most) else ()
-    series = [np.median([np.log(side[at] / np.median(side[at])) for at in kept], axis=0) for side in sides]
+    series = [np.median([np.log(side[index] / np.median(side[index])) for index in indexes], axis=0) for side in sides]
     slopes, signs, variance = [], 0.0, 0.0
     for runs in series:
         first, second = np.triu_indices(len(runs), 1)

@@ -47,10 +47,10 @@ def make_side(kernels: Sequence[KernelRuns]) -> Side:
 
     `kernels`: the same kernel, once or (a suite's, whose configuration changed between runs) more often.
     """
-    kept: list[Run] = []
+    runs: list[Run] = []
     damaged: list[str] = []
     notes = [note for kernel in kernels for note in kernel.notes]
-    seen: set[tuple[str, bytes]] = set()
+    marks: set[tuple[str, bytes]] = set()
     for run in (run for kernel in kernels for run in kernel.runs):
         us = np.asarray(run.us, dtype=np.float64)
         if problem := _problem(us):
@@ -58,18 +58,18 @@ def make_side(kernels: Sequence[KernelRuns]) -> Side:
             continue
         # a process has its samples once; rows repeat only by mistake, and a repeated run is no second witness
         mark = (run.run, us.tobytes())
-        if mark in seen:
+        if mark in marks:
             notes.append(f"run {run.run} came twice with the same samples: counted once")
             continue
-        seen.add(mark)
-        kept.append(run)
-    if len(kept) > MOST_RUNS:
-        notes.append(f"the last {MOST_RUNS:,} of {len(kept):,} runs were judged")
-        kept = kept[-MOST_RUNS:]
-    medians, tails, means = _numbers(kept)
-    ready = Side(kept, medians, tails, means, _known_clocks(kept), damaged, notes)
+        marks.add(mark)
+        runs.append(run)
+    if len(runs) > MOST_RUNS:
+        notes.append(f"the last {MOST_RUNS:,} of {len(runs):,} runs were judged")
+        runs = runs[-MOST_RUNS:]
+    medians, tails, means = _numbers(runs)
+    ready = Side(runs, medians, tails, means, _known_clocks(runs), damaged, notes)
     slips = _unit_slips(medians)
-    return drop_runs(ready, slips != "", [each for each in slips.tolist() if each]) if (slips != "").any() else ready
+    return drop_runs(ready, slips != "", [slip for slip in slips.tolist() if slip]) if (slips != "").any() else ready
 
 
 def _unit_slips(medians: Floats) -> NDArray[np.str_]:
@@ -83,8 +83,8 @@ def _unit_slips(medians: Floats) -> NDArray[np.str_]:
 
 def _known_clocks(kept: Sequence[Run]) -> Floats | None:
     clocks = [run.sm_clock_mhz for run in kept]
-    known = all(clock is not None and np.isfinite(clock) and clock > 0 for clock in clocks)
-    return np.asarray(clocks, dtype=np.float64) if known and clocks else None
+    is_known = all(clock is not None and np.isfinite(clock) and clock > 0 for clock in clocks)
+    return np.asarray(clocks, dtype=np.float64) if is_known and clocks else None
 
 
 def timer_step(*sides: Side) -> float:
@@ -93,7 +93,7 @@ def timer_step(*sides: Side) -> float:
     One number that was written with more and with fewer digits (6.144 and 6.1439999) is no step. Where few readings differ, the
     step also divides them: 7.168 and 9.216 are 7 and 9 of 1.024.
     """
-    values = np.unique(np.concatenate([run.us for each in sides for run in each.runs]))
+    values = np.unique(np.concatenate([run.us for side in sides for run in side.runs]))
     steps = np.diff(values)
     steps = steps[steps > SAME_NUMBER * values[1:]]
     if not len(steps):
@@ -161,12 +161,12 @@ def _is_stuck(values: Floats, step_us: float) -> bool:
 
 def drop_runs(ready: Side, out: NDArray[np.bool_], why: Sequence[str]) -> Side:
     """Return the side less these runs; `why`: of each of them."""
-    kept = ~out
+    mask = ~out
     left_out = [run for run, is_out in zip(ready.runs, out, strict=True) if is_out]
     damaged = [f"run {run.run}: {reason}" for run, reason in zip(left_out, why, strict=True)]
-    return replace(ready, runs=[run for run, keep in zip(ready.runs, kept, strict=True) if keep], p50=ready.p50[kept],
-                   p95=None if ready.p95 is None else ready.p95[kept], mean=None if ready.mean is None else ready.mean[kept],
-                   clocks=None if ready.clocks is None else ready.clocks[kept], damaged=[*ready.damaged, *damaged])
+    return replace(ready, runs=[run for run, keep in zip(ready.runs, mask, strict=True) if keep], p50=ready.p50[mask],
+                   p95=None if ready.p95 is None else ready.p95[mask], mean=None if ready.mean is None else ready.mean[mask],
+                   clocks=None if ready.clocks is None else ready.clocks[mask], damaged=[*ready.damaged, *damaged])
 
 
 def _problem(us: Floats) -> str:
@@ -188,10 +188,10 @@ def _numbers(runs: Sequence[Run]) -> tuple[Floats, Floats | None, Floats | None]
         return np.empty(0), None, None
     lengths = {len(run.us) for run in runs}
     if len(lengths) == 1:
-        found = _numbers_of(np.stack([run.us for run in runs]))
+        numbers = _numbers_of(np.stack([run.us for run in runs]))
     else:
-        found = np.concatenate([_numbers_of(run.us[None, :]) for run in runs], axis=1)
-    return (found[0], found[1], found[2]) if min(lengths) >= FEWEST_SAMPLES_P95 else (found[0], None, None)
+        numbers = np.concatenate([_numbers_of(run.us[None, :]) for run in runs], axis=1)
+    return (numbers[0], numbers[1], numbers[2]) if min(lengths) >= FEWEST_SAMPLES_P95 else (numbers[0], None, None)
 
 
 def _numbers_of(us: Floats) -> Floats:
@@ -204,11 +204,11 @@ def why_incomparable(baseline: Sequence[Run], candidate: Sequence[Run]) -> str:
     """Return why these runs must not be compared (another GPU or environment); "" where they may."""
     for what, of in (("GPU", "gpu"), ("environment", "environment")):
         sides = [{str(getattr(run, of)) for run in runs} for runs in (baseline, candidate)]
-        for name, found in zip(("baseline", "candidate"), sides, strict=True):
-            if len(found) > 1 and "" in found:
-                return f"some of the {name}'s runs do not say their {what} (others: {_list_names(found - {''})})"
-            if len(found) > 1:
-                return f"the {name}'s runs are of more than one {what}: {_list_names(found)}"
+        for name, texts in zip(("baseline", "candidate"), sides, strict=True):
+            if len(texts) > 1 and "" in texts:
+                return f"some of the {name}'s runs do not say their {what} (others: {_list_names(texts - {''})})"
+            if len(texts) > 1:
+                return f"the {name}'s runs are of more than one {what}: {_list_names(texts)}"
         if sides[0] != sides[1] and {""} in sides:
             silent, says = ("baseline", "candidate") if sides[0] == {""} else ("candidate", "baseline")
             return (f"the {silent}'s runs do not say their {what}, the {says}'s do ({_list_names((sides[0] | sides[1]) - {''})}): "

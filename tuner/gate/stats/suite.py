@@ -99,16 +99,16 @@ class OpenKernel:
 
 def add_further_runs(unsure: Sequence[OpenKernel]) -> list[KernelVerdict]:
     """Return each verdict with `more_runs`; all of them are judged together in one re-run."""
-    spreads = [float(np.std(residuals(each.baseline.p50, each.candidate.p50))) for each in unsure]
-    by_formula = [further_runs(spread, len(unsure), each.rule) for spread, each in zip(spreads, unsure, strict=True)]
+    spreads = [float(np.std(residuals(kernel.baseline.p50, kernel.candidate.p50))) for kernel in unsure]
+    by_formula = [further_runs(spread, len(unsure), kernel.rule) for spread, kernel in zip(spreads, unsure, strict=True)]
     tried = sorted(range(len(unsure)), key=lambda at: -_interval_width(unsure[at]))[:MOST_TRIED]
-    return [replace(each.verdict, more_runs=max(least, _runs_by_trial(each, len(unsure))) if at in tried else least)
-            for at, (each, least) in enumerate(zip(unsure, by_formula, strict=True))]
+    return [replace(kernel.verdict, more_runs=max(least, _runs_by_trial(kernel, len(unsure))) if index in tried else least)
+            for index, (kernel, least) in enumerate(zip(unsure, by_formula, strict=True))]
 
 
 def _interval_width(each: OpenKernel) -> float:
     """Of the wider interval: how much there is to find out."""
-    return max((one.high - one.low for one in (each.verdict.p50, each.verdict.p95) if one), default=0.0)
+    return max((interval.high - interval.low for interval in (each.verdict.p50, each.verdict.p95) if interval), default=0.0)
 
 
 def _runs_by_trial(each: OpenKernel, kernels: int) -> int:
@@ -158,36 +158,36 @@ def judge(baseline: Sequence[KernelRuns], candidate: Sequence[KernelRuns], rule:
     machine lies between them.
     """
     rule, rules, metrics, metrics_of = rule or Rule(), rules or {}, metrics or {}, metrics_of or {}
-    pairs = [pair for pair in pair_kernels(baseline, candidate) if not allow_gone or any(each.runs for each in pair.candidate)]
+    pairs = [pair for pair in pair_kernels(baseline, candidate) if not allow_gone or any(kernel.runs for kernel in pair.candidate)]
     own = [replace(rules.get(pair.key, rule), alpha=rule.alpha) for pair in pairs]
     limits = [{**metrics, **metrics_of.get(pair.key, {})} for pair in pairs]
     looked = [prepare_pair(pair, (earlier or {}).get(pair.key), its.floor) for pair, its in zip(pairs, own, strict=True)]
-    kernels = max(family or 0, sum(not seen.problem for seen in looked), 1)
-    found = _judge_pairs(looked, own, limits, rule.alpha, kernels, calibrated)
+    kernels = max(family or 0, sum(not pair.problem for pair in looked), 1)
+    verdicts = _judge_pairs(looked, own, limits, rule.alpha, kernels, calibrated)
     if sessions is not None:
-        found = _weigh_sessions(found, looked, own, limits, rule.alpha, kernels, sessions)
+        verdicts = _weigh_sessions(verdicts, looked, own, limits, rule.alpha, kernels, sessions)
     if one_after_other:
-        found = _weigh_drift(found, looked, own, limits, rule.alpha, kernels)
-    found = _ask_for_runs(found, looked, own)
-    found.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
-    called = worst_verdict([each.verdict for each in found])
-    return SuiteVerdict(called, suite_reason(called, found), found, rule.alpha, _suite_plan(found, kernels, rule))
+        verdicts = _weigh_drift(verdicts, looked, own, limits, rule.alpha, kernels)
+    verdicts = _ask_for_runs(verdicts, looked, own)
+    verdicts.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
+    called = worst_verdict([verdict.verdict for verdict in verdicts])
+    return SuiteVerdict(called, suite_reason(called, verdicts), verdicts, rule.alpha, _suite_plan(verdicts, kernels, rule))
 
 
 def _judge_pairs(looked: Sequence[PreparedPair], rules: Sequence[Rule], limits: Sequence[Mapping[str, Any]], alpha: float,
                  kernels: int, calibrated: bool) -> list[KernelVerdict]:
     """The kernels in the order of `looked`."""
-    counted = [seen for seen in looked if not seen.problem]
-    tests = [compute_p_values(seen, alpha, kernels) for seen in counted]
+    counted = [pair for pair in looked if not pair.problem]
+    tests = [compute_p_values(pair, alpha, kernels) for pair in counted]
     slower, faster = (holm_levels(p, alpha, kernels) for p in
                       ([min(test.slower) for test in tests], [min(test.faster) for test in tests]))
     steps = iter(zip(tests, map(Levels, slower, faster), strict=True))
-    step_us = min((us for seen in counted if (us := timer_step(seen.baseline, seen.candidate))), default=0.0)
-    found = []
-    for seen, its, limit in zip(looked, rules, limits, strict=True):
-        test, levels = (None, Levels(0, 0)) if seen.problem else next(steps)
-        found.append(judge_kernel(seen, test, its, levels, limit, kernels, calibrated, step_us))
-    return found
+    step_us = min((us for pair in counted if (us := timer_step(pair.baseline, pair.candidate))), default=0.0)
+    verdicts = []
+    for pair, its, limit in zip(looked, rules, limits, strict=True):
+        test, levels = (None, Levels(0, 0)) if pair.problem else next(steps)
+        verdicts.append(judge_kernel(pair, test, its, levels, limit, kernels, calibrated, step_us))
+    return verdicts
 
 
 # ---- sessions that differ as a whole ----
@@ -195,15 +195,15 @@ def _judge_pairs(looked: Sequence[PreparedPair], rules: Sequence[Rule], limits: 
 def _weigh_sessions(found: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
                     limits: Sequence[Mapping[str, Any]], alpha: float, kernels: int, sessions: Sessions) -> list[KernelVerdict]:
     """What changes where the session alone may have made the difference: a verdict must hold without it as well."""
-    logs = [math.log(each.p50.ratio) for each in found if each.p50]
+    logs = [math.log(verdict.p50.ratio) for verdict in found if verdict.p50]
     limit = sessions.limit(alpha)
     if len(logs) < FEWEST_KERNELS:
-        return [_doubt_session(each, limit, sessions) for each in found]
+        return [_doubt_session(verdict, limit, sessions) for verdict in found]
     shift = common_shift(logs, limit)
     if not shift:
         return found
-    without = _judge_pairs([_scale_candidate(seen, math.exp(-shift)) for seen in looked], rules, limits, alpha, kernels, False)
-    return [_join_verdicts(each, other, math.exp(shift), sessions) for each, other in zip(found, without, strict=True)]
+    without = _judge_pairs([_scale_candidate(pair, math.exp(-shift)) for pair in looked], rules, limits, alpha, kernels, False)
+    return [_join_verdicts(verdict, other, math.exp(shift), sessions) for verdict, other in zip(found, without, strict=True)]
 
 
 def _doubt_session(each: KernelVerdict, limit: float, sessions: Sessions) -> KernelVerdict:
@@ -245,11 +245,11 @@ def _join_verdicts(raw: KernelVerdict, without: KernelVerdict, shift: float, ses
 def _weigh_drift(found: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
                  limits: Sequence[Mapping[str, Any]], alpha: float, kernels: int) -> list[KernelVerdict]:
     """What changes where the machine drifted from one side to the other: a verdict must hold without that as well."""
-    counted = [seen for seen in looked if not seen.problem]
-    drift = find_machine_drift([seen.baseline.p50 for seen in counted], [seen.candidate.p50 for seen in counted])
+    counted = [pair for pair in looked if not pair.problem]
+    drift = find_machine_drift([pair.baseline.p50 for pair in counted], [pair.candidate.p50 for pair in counted])
     if drift is None:
         return found
-    ways = [_judge_pairs([_scale_candidate(seen, math.exp(-shift)) for seen in looked], rules, limits, alpha, kernels, False)
+    ways = [_judge_pairs([_scale_candidate(pair, math.exp(-shift)) for pair in looked], rules, limits, alpha, kernels, False)
             for shift in (drift.shift, drift.far)]
     return [_doubt_drift(raw, likely, far, drift) for raw, likely, far in zip(found, *ways, strict=True)]
 
@@ -276,13 +276,13 @@ def _ask_for_runs(found: list[KernelVerdict], looked: list[PreparedPair], rules:
     """AMBIGUOUS kernels ask for more runs: one re-run of all of them must be enough for so many."""
     asks = [OpenKernel(each, seen.baseline, seen.candidate, rule) for each, seen, rule in zip(found, looked, rules, strict=True)
             if each.verdict == Verdict.AMBIGUOUS and each.believed]
-    asked = iter(add_further_runs(asks))
-    return [next(asked) if each.verdict == Verdict.AMBIGUOUS and each.believed else each for each in found]
+    updates = iter(add_further_runs(asks))
+    return [next(updates) if verdict.verdict == Verdict.AMBIGUOUS and verdict.believed else verdict for verdict in found]
 
 
 def _suite_plan(found: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any]:
     """Of the kernel with the fewest runs."""
-    measured = [each for each in found if each.baseline_runs and each.candidate_runs]
+    measured = [verdict for verdict in found if verdict.baseline_runs and verdict.candidate_runs]
     runs = min(((each.candidate_runs, each.baseline_runs) for each in measured), key=lambda n: (min(n), sum(n)), default=(0, 0))
     return asdict(plan_runs(kernels, runs[1], runs[0], rule))
 
@@ -291,13 +291,13 @@ def suite_reason(called: Verdict, found: Sequence[KernelVerdict]) -> str:
     """Return one sentence: how many kernels, and the worst one's numbers; they come worst first."""
     if not found:
         return "no kernel was measured on either side"
-    counts = Counter(each.verdict for each in found)
+    counts = Counter(verdict.verdict for verdict in found)
     of = "the only kernel" if len(found) == 1 else f"{counts[called]} of {len(found)} kernels"
     if called == Verdict.PASS:
-        sure = [each for each in found if each.change == "slower" and each.p50]
+        sure = [verdict for verdict in found if verdict.change == "slower" and verdict.p50]
         passed = f"{'the only kernel' if len(found) == 1 else f'all {len(found)} kernels'} as fast as the baseline"
         if not sure:
             return passed
-        most = ", ".join(f"{each.name} {percent_text(each.p50.ratio)}" for each in sure[:3] if each.p50)
+        most = ", ".join(f"{verdict.name} {percent_text(verdict.p50.ratio)}" for verdict in sure[:3] if verdict.p50)
         return f"{passed}, less than the target apart; surely slower by less: {most}{' …' if len(sure) > 3 else ''}"
     return f"{of} {called}: {found[0].name}: {found[0].reason}"

@@ -66,12 +66,12 @@ def choose(problems: Sequence[Problem], rule: Rule | None = None, *, last: bool 
     """
     rule = rule or Rule()
     named = [(one, contender) for one in problems for contender in one.contenders if contender.runs.runs and one.default.runs]
-    judged = judge([_named_runs(one.default, one, contender) for one, contender in named],
-                   [_named_runs(contender.runs, one, contender) for one, contender in named], rule, calibrated=False)
-    by_key = {each.key: each for each in judged.kernels}
+    judged = judge([_named_runs(problem.default, problem, contender) for problem, contender in named],
+                   [_named_runs(contender.runs, problem, contender) for problem, contender in named], rule, calibrated=False)
+    by_key = {verdict.key: verdict for verdict in judged.kernels}
     found = {one.key: {contender.name: by_key[_comparison_name(one, contender)] for of, contender in named if of is one}
              for one in problems}
-    return [_choose(one, found[one.key], rule, last) for one in problems]
+    return [_choose(problem, found[problem.key], rule, last) for problem in problems]
 
 
 def _choose(one: Problem, judged: Mapping[str, KernelVerdict], rule: Rule, last: bool) -> Choice:
@@ -81,7 +81,7 @@ def _choose(one: Problem, judged: Mapping[str, KernelVerdict], rule: Rule, last:
     if not one.default.runs:
         why = f": {one.default_refused[0]}" if one.default_refused else ""
         return done(None, f"{DEFAULT} has no run that can be used{why}")
-    by_name = {each.name: each for each in one.contenders}
+    by_name = {contender.name: contender for contender in one.contenders}
     sure = [name for name, verdict in judged.items() if not by_name[name].refused and is_surely_faster(verdict)]
     unsure = [name for name, verdict in judged.items() if name not in sure and _is_unsure(verdict, by_name[name], rule)]
     if not last and unsure and (one.served in unsure or not sure):

@@ -145,8 +145,8 @@ class SuiteApi(APIView):
     def get(self, request: Request, name: str) -> Response:
         """One suite: definition, plan, kernels with their newest runs in one environment, jobs."""
         suite = find_suite(name)
-        known, environment = page_selectors.chosen_environment(suite, request.query_params)
-        return Response({**selectors.suite_json(suite), "environments": known, "environment": environment,
+        environments, environment = page_selectors.chosen_environment(suite, request.query_params)
+        return Response({**selectors.suite_json(suite), "environments": environments, "environment": environment,
                          "plan": page_selectors.plan_json(suite), "definition": definition_document(selectors.definition_of(suite)),
                          "kernels": [page_selectors.line_json(line) for line in page_selectors.kernel_lines(
                              suite.kernels.filter(enabled=True), environment)],
@@ -220,8 +220,8 @@ class SuiteCalibrationApi(APIView):
         """Identical runs against each other: share of false alarms, smallest slowdown that is seen, kernel by kernel."""
         suite = find_suite(name)
         _, environment = page_selectors.chosen_environment(suite, request.query_params)
-        found = calibration_selectors.calibrate_suite(suite, environment)
-        return Response({**calibration_selectors.calibration_json(found), "environment": environment,
+        calibration = calibration_selectors.calibrate_suite(suite, environment)
+        return Response({**calibration_selectors.calibration_json(calibration), "environment": environment,
                          "plan": page_selectors.plan_json(suite)})
 
 
@@ -256,10 +256,10 @@ class SuiteJobListApi(APIView):
     def post(self, request: Request, name: str) -> Response:
         """Queue fresh runs."""
         suite = find_suite(name)
-        given = validated(JobRequest, request.data)
-        if not all(isinstance(each, str | dict) for each in given["builds"]):
+        fields = validated(JobRequest, request.data)
+        if not all(isinstance(build, str | dict) for build in fields["builds"]):
             raise ValidationError({"builds": ["names of builds"]})
-        job = job_services.job_create(suite, owner=request.user, **given)
+        job = job_services.job_create(suite, owner=request.user, **fields)
         return Response({**selectors.job_json(job), "plan": page_selectors.plan_json(suite)}, status=201)
 
 

@@ -45,16 +45,16 @@ def calibrate_suite(suite: Suite, environment: Mapping[str, str] | None) -> Suit
     kernels = list(suite.kernels.filter(enabled=True))
     where = where_of(environment)
     builds = _builds(suite, where)
-    read = kernels[:MOST_KERNELS]
+    first_kernels = kernels[:MOST_KERNELS]
     alpha = rule_of(suite.rule).alpha
-    found, runs = [], _runs(read, builds, where)
-    for kernel in read:
+    results, runs = [], _runs(first_kernels, builds, where)
+    for kernel in first_kernels:
         _, name = builds.get(kernel.pk, (0, ""))
         rows, rule = runs[kernel.pk], replace(rule_of(suite.rule, kernel.rule), alpha=alpha)
         one = calibrate([kernel_runs_of(kernel, rows)], rule, kernels=max(1, len(kernels)), baseline_runs=suite.baseline_runs,
                         candidate_runs=suite.runs, draws=DRAWS)[0] if rows else None
-        found.append(CalibratedKernel(kernel, name, one))
-    return _sum_up(suite, found, len(kernels) - len(read))
+        results.append(CalibratedKernel(kernel, name, one))
+    return _sum_up(suite, results, len(kernels) - len(first_kernels))
 
 
 def _builds(suite: Suite, where: Mapping[str, str]) -> dict[int, tuple[int, str]]:
@@ -69,24 +69,24 @@ def _runs(kernels: list[SuiteKernel], builds: Mapping[int, tuple[int, str]],
     """Kernel -> the newest MOST_RUNS of its build."""
     turn = Window(RowNumber(), partition_by=[F("kernel_id"), F("build_id")], order_by=F("pk").desc())
     rows = KernelRun.objects.filter(kernel__in=kernels, build__in={pk for pk, _ in builds.values()}, rejected="", **where)
-    found: dict[int, list[KernelRun]] = defaultdict(list)
+    runs_by_kernel: dict[int, list[KernelRun]] = defaultdict(list)
     for row in rows.annotate(nth=turn).filter(nth__lte=MOST_RUNS).order_by("-pk"):
         if row.build_id == builds.get(row.kernel_id, (0, ""))[0]:
-            found[row.kernel_id].append(row)
-    return found
+            runs_by_kernel[row.kernel_id].append(row)
+    return runs_by_kernel
 
 
 def _sum_up(suite: Suite, found: list[CalibratedKernel], left_out: int) -> SuiteCalibration:
-    known = [one.found for one in found if one.found is not None and one.found.slower is not None]
+    known = [kernel.found for kernel in found if kernel.found is not None and kernel.found.slower is not None]
     if not known:
         return SuiteCalibration(found, left_out, None, None, None,
                                 "No build has 5 runs of a kernel here: nothing is known of this suite's noise yet.")
     passes = 1.0
-    for one in known:
-        passes *= 1.0 - (one.slower or 0.0)
-    slower = max(one.slower or 0.0 for one in known)
-    blind = [one for one in known if one.detectable is None]
-    detectable = None if blind else max(one.detectable or 0.0 for one in known)
+    for calibration in known:
+        passes *= 1.0 - (calibration.slower or 0.0)
+    slower = max(calibration.slower or 0.0 for calibration in known)
+    blind = [calibration for calibration in known if calibration.detectable is None]
+    detectable = None if blind else max(calibration.detectable or 0.0 for calibration in known)
     says = (f"{suite.runs} against {suite.baseline_runs} runs of the same code: {100 * (1 - passes):.2g} % of suites would end "
             f"SLOWER, over {len(known)} kernel{'s' * (len(known) != 1)} and {known[0].draws:,} comparisons each; ")
     says += (f"{len(blind)} of them cannot be called SLOWER by so few runs." if detectable is None else
@@ -134,5 +134,5 @@ class CalibrationJson(TypedDict):
 
 def calibration_json(found: SuiteCalibration) -> CalibrationJson:
     return make_answer(CalibrationJson, found, kernels=[
-        {"kernel": one.kernel.key, "build": one.build, **(plain(one.found) if one.found else {"says": "no runs"})}
-        for one in found.kernels])
+        {"kernel": kernel.kernel.key, "build": kernel.build, **(plain(kernel.found) if kernel.found else {"says": "no runs"})}
+        for kernel in found.kernels])

@@ -71,10 +71,10 @@ class Strips(NamedRows):
 
 def relative_strips(rows: Sequence[Row]) -> Strips | None:
     """Many kernels on one axis: how far each run's median lies from the kernel's median, in per cent."""
-    known = [row for row in rows if row.median_us]
-    if not known:
+    timed_rows = [row for row in rows if row.median_us]
+    if not timed_rows:
         return None
-    away = [abs(100 * (dot.us / row.median_us - 1)) for row in known for dot in row.dots if row.median_us]
+    away = [abs(100 * (dot.us / row.median_us - 1)) for row in timed_rows for dot in row.dots if row.median_us]
     most = min(MOST_PCT, max(LEAST_PCT, _quantile(away, 0.99) * 1.15))
     return _place_rows(rows, lambda row, us: 100 * (us / row.median_us - 1) if row.median_us else 0.0, -most, most,
                    "from the kernel's median (%)", zero=True)
@@ -116,7 +116,7 @@ def ticks(low: float, high: float) -> list[float]:
     """At most nine round numbers."""
     span = high - low
     scale = 10.0 ** math.floor(math.log10(span)) if span > 0 else 1.0
-    step = next((each * scale / 10 for each in (1, 2, 5, 10, 20, 50, 100) if span / (each * scale / 10) <= 8), scale * 10)
+    step = next((factor * scale / 10 for factor in (1, 2, 5, 10, 20, 50, 100) if span / (factor * scale / 10) <= 8), scale * 10)
     first = math.ceil(low / step)
     return [round(index * step, 9) for index in range(first, math.floor(high / step) + 1)]
 

@@ -46,10 +46,10 @@ class SuiteForm(forms.Form):
             self.fields["name"].initial = suite.name
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
+        fields = super().clean() or {}
         if not self.errors:
-            given["definition"] = self._definition(given)
-        return given
+            fields["definition"] = self._definition(fields)
+        return fields
 
     def _definition(self, given: dict[str, Any]) -> Definition | None:
         document: dict[str, Any] = {
@@ -91,9 +91,9 @@ class SuiteForm(forms.Form):
         """Kernels keep the rules and limits of their own that a file gave them: lines of text hold none."""
         own = {kernel.key: kernel for kernel in self.before.kernels} if self.before else {}
         document = definition_document(found)
-        for said, kernel in zip(document.get("kernel", []), found.kernels, strict=True):
+        for entry, kernel in zip(document.get("kernel", []), found.kernels, strict=True):
             if kernel.key in own:
-                said |= {"rule": dict(own[kernel.key].rule), "metrics": dict(own[kernel.key].metrics)}
+                entry |= {"rule": dict(own[kernel.key].rule), "metrics": dict(own[kernel.key].metrics)}
         return read_definition(document)
 
     def _tell(self, error: DefinitionError, given: dict[str, Any]) -> None:
@@ -101,8 +101,8 @@ class SuiteForm(forms.Form):
         for problem in error.problems[:20]:
             first, _, rest = problem.field.partition(".")
             if first.startswith("kernel"):
-                at = first.removeprefix("kernel").strip("[]")
-                line = f"line {numbers[int(at)]}: " if at.isdecimal() and int(at) < len(numbers) else ""
+                position = first.removeprefix("kernel").strip("[]")
+                line = f"line {numbers[int(position)]}: " if position.isdecimal() and int(position) < len(numbers) else ""
                 self.add_error("kernels", f"{line}{problem.what}")
             elif first == "rule":
                 self.add_error(f"{rest}_pct" if rest in RULE else "target_pct", problem.what)

@@ -41,11 +41,11 @@ def suites_counted() -> QuerySet[Suite]:
     """Return every suite by name with its size, newest run and newest gate."""
     gate = Gate.objects.filter(suite=OuterRef("pk")).exclude(verdict="").order_by("-created")
     newest = KernelRun.objects.filter(kernel__suite=OuterRef("pk")).order_by("-pk")
-    found = suite_list().annotate(
+    suites = suite_list().annotate(
         kernel_count=Count("kernels", filter=Q(kernels__enabled=True)), gate_pk=Subquery(gate.values("pk")[:1]),
         verdict=Subquery(gate.values("verdict")[:1]), newest_run=Subquery(newest.values("created")[:1]),
         newest_build=Subquery(newest.values("build__name")[:1]), recorded=Subquery(newest.values("recorded")[:1]))
-    return found.order_by("name")
+    return suites.order_by("name")
 
 
 def suite_rows(suites: Iterable[Suite]) -> list[dict[str, Any]]:
@@ -105,36 +105,36 @@ def plan_answer(kernels: int, runs: int, baseline_runs: int, alpha: float | None
 
 def chosen_environment(suite: Suite, query: Mapping[str, str]) -> tuple[list[dict[str, str]], dict[str, str] | None]:
     """Return where this suite was measured, and the environment that the query names, else the newest."""
-    known = suite_environments(suite)
-    asked = {name: query[name] for name in ENVIRONMENT if name in query}
-    fits = [each for each in known if all(each[name] == value for name, value in asked.items())]
-    return known, next(iter(fits or known), None)
+    environments = suite_environments(suite)
+    fields = {name: query[name] for name in ENVIRONMENT if name in query}
+    fits = [environment for environment in environments if all(environment[name] == value for name, value in fields.items())]
+    return environments, next(iter(fits or environments), None)
 
 
 def kernels_page(suite: Suite, text: str, number: str | None) -> Page[SuiteKernel]:
     """Return kernels that are measured, in the suite's order; `text` is part of the key."""
-    found = suite.kernels.filter(enabled=True)
+    kernels = suite.kernels.filter(enabled=True)
     if text:
-        found = found.filter(key__icontains=text) if storable(text) else found.none()
-    return Paginator(found, PAGE_ROWS).get_page(number)
+        kernels = kernels.filter(key__icontains=text) if storable(text) else kernels.none()
+    return Paginator(kernels, PAGE_ROWS).get_page(number)
 
 
 def kernel_lines(kernels: Iterable[SuiteKernel], environment: Mapping[str, str] | None) -> list[KernelLine]:
     """Return the lines of kernels of one suite in one environment."""
-    given = list(kernels)
-    return [line for first in range(0, len(given), READ_AT_ONCE)
-            for line in _read_lines(given[first:first + READ_AT_ONCE], environment)]
+    suite_kernels = list(kernels)
+    return [line for first in range(0, len(suite_kernels), READ_AT_ONCE)
+            for line in _read_lines(suite_kernels[first:first + READ_AT_ONCE], environment)]
 
 
 def _read_lines(kernels: Sequence[SuiteKernel], environment: Mapping[str, str] | None) -> list[KernelLine]:
     if environment is None:
         return [KernelLine(kernel) for kernel in kernels]
-    read = KernelRun.objects.filter(kernel__in=kernels, **where_of(environment)).order_by("-pk").values(
+    rows = KernelRun.objects.filter(kernel__in=kernels, **where_of(environment)).order_by("-pk").values(
         "pk", "kernel_id", "build__name", "run", "p50_us", "p95_us", "sm_clock_mhz", "rejected")[:MOST_READ]
     grouped: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in read:
+    for row in rows:
         grouped[row["kernel_id"]].append(row)
-    newest = [good["pk"] for found in grouped.values() if (good := next((row for row in found if not row["rejected"]), None))]
+    newest = [good["pk"] for group in grouped.values() if (good := next((row for row in group if not row["rejected"]), None))]
     more = KernelRun.objects.filter(pk__in=newest).defer("us").in_bulk()
     carried = {row.kernel_id: (row.facts, config_in_order(row.config or {})) for row in more.values()}
     return [_make_line(kernel, grouped[kernel.pk], *carried.get(kernel.pk, ({}, {}))) for kernel in kernels]
@@ -176,8 +176,8 @@ def suite_strip_rows(lines: Sequence[KernelLine]) -> list[Row]:
 
 def kernel_runs(kernel: SuiteKernel, environment: Mapping[str, str] | None) -> list[KernelRun]:
     """Return a kernel's newest runs, rejected ones too; newest first, without samples."""
-    found = kernel.runs.filter(**where_of(environment or {})).select_related("build", "job", "profile")
-    return list(found.defer("us").order_by("-pk")[:MOST_ROWS])
+    runs = kernel.runs.filter(**where_of(environment or {})).select_related("build", "job", "profile")
+    return list(runs.defer("us").order_by("-pk")[:MOST_ROWS])
 
 
 def kernel_strip_rows(runs: Sequence[KernelRun]) -> list[Row]:
@@ -198,11 +198,11 @@ def kernel_strip_rows(runs: Sequence[KernelRun]) -> list[Row]:
 # ---- around it ----
 
 def job_rows(suite: Suite) -> list[dict[str, Any]]:
-    found = list(jobs_of(suite)[:20])
-    progress = jobs_progress(found)
+    jobs = list(jobs_of(suite)[:20])
+    progress = jobs_progress(jobs)
     return [{"job": job, "builds": [each["build"] for each in job.builds], "progress": progress[job.pk], "live": job.status in LIVE,
              "clocks": told_text(lock) if is_asked(lock := job.environment.get("clock_lock")) else ""}
-            for job in found]
+            for job in jobs]
 
 
 def builds_known() -> list[str]:

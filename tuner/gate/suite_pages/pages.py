@@ -45,21 +45,21 @@ def suite_detail(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _render_suite(request: HttpRequest, suite: Suite, run: RunForm, upload: UploadForm, status: int = 200) -> HttpResponse:
-    known, environment = page_selectors.chosen_environment(suite, request.GET)
+    environments, environment = page_selectors.chosen_environment(suite, request.GET)
     text = request.GET.get("kernel", "")[:200]
     page = page_selectors.kernels_page(suite, text, request.GET.get("page"))
     lines, total = page_selectors.kernel_lines(page, environment), suite.kernels.filter(enabled=True).count()
     jobs = page_selectors.job_rows(suite)
     measured = [line for line in lines if line.runs]
     return render(request, "gate/suites/detail.html", {
-        "suite": suite, "environments": _environments(known, environment),
+        "suite": suite, "environments": _environments(environments, environment),
         "environment": environment, "lines": lines, "page": page, "total": total, "text": text, "measured": measured,
         "plan": page_selectors.plan_of(suite, total),
         "strips": charts.relative_strips(page_selectors.suite_strip_rows(measured)), "jobs": jobs,
         "has_facts": any(fact is not None for line in measured for fact in line.compiled),
-        "live": any(each["live"] for each in jobs), "newest": page_selectors.newest_measured(suite), "run": run, "upload": upload,
+        "live": any(row["live"] for row in jobs), "newest": page_selectors.newest_measured(suite), "run": run, "upload": upload,
         "builds": page_selectors.builds_known(), "places": places(), "rule": rule_of(suite.rule),
-        "why_waiting": next((why_waiting(each["job"].device) for each in jobs if each["job"].status == "queued"), ""),
+        "why_waiting": next((why_waiting(row["job"].device) for row in jobs if row["job"].status == "queued"), ""),
         "code": SuiteCode.objects.filter(suite=suite).first(),
         "has_switched_off": suite.kernels.filter(enabled=False).count(), "gates": suite.gates.select_related("build")[:5],
     }, status=status)
@@ -73,7 +73,7 @@ def _environments(known: list[dict[str, str]], chosen: dict[str, str] | None) ->
 @require_safe
 def suite_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
     kernel = get_object_or_404(SuiteKernel.objects.select_related("suite"), pk=kernel_pk, suite=pk)
-    known, environment = page_selectors.chosen_environment(kernel.suite, request.GET)
+    environments, environment = page_selectors.chosen_environment(kernel.suite, request.GET)
     runs = page_selectors.kernel_runs(kernel, environment)
     rows, facts = page_selectors.kernel_strip_rows(runs), page_selectors.fact_names(runs)
     for run in runs:
@@ -81,7 +81,7 @@ def suite_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
         run.shown_config = config_in_order(run.config or {})
     return render(request, "gate/suites/kernel.html", {
         "suite": kernel.suite, "kernel": kernel, "runs": runs, "rows": rows, "strips": charts.time_strips(rows),
-        "environments": _environments(known, environment),
+        "environments": _environments(environments, environment),
         "environment": environment, "total": kernel.runs.count(),
         "fact_heads": [FACT_HEADS.get(name, name.replace("_", " ")) for name in facts]})
 
@@ -90,10 +90,10 @@ def suite_kernel(request: HttpRequest, pk: int, kernel_pk: int) -> HttpResponse:
 def suite_calibration(request: HttpRequest, pk: int) -> HttpResponse:
     """What the suite's own runs say of its gates: false alarms among identical runs, and the slowdown that would be seen."""
     suite = get_object_or_404(selectors.suite_list(), pk=pk)
-    known, environment = page_selectors.chosen_environment(suite, request.GET)
+    environments, environment = page_selectors.chosen_environment(suite, request.GET)
     return render(request, "gate/suites/calibration.html", {
         "suite": suite, "environment": environment, "plan": page_selectors.plan_of(suite),
-        "environments": _environments(known, environment),
+        "environments": _environments(environments, environment),
         "found": calibration_selectors.calibrate_suite(suite, environment) if environment else None})
 
 
@@ -132,18 +132,18 @@ def suite_upload(request: HttpRequest, pk: int) -> HttpResponse:
     suite = get_object_or_404(selectors.suite_list(), pk=pk)
     form = UploadForm(request.POST, request.FILES)
     if form.is_valid():
-        given = form.cleaned_data
+        fields = form.cleaned_data
         try:
             stored = gate_services.upload_runs(
-                suite, given["build"], given["file"].read(records.MAX_BYTES + 1), owner=request.user,
-                **{name: given[name] for name in ("gpu", "toolkit", "driver", "shard")})
+                suite, fields["build"], fields["file"].read(records.MAX_BYTES + 1), owner=request.user,
+                **{name: fields[name] for name in ("gpu", "toolkit", "driver", "shard")})
         except Refused as error:
             error.renamed({"runs": "file"}).show_in(form)
         else:
-            known = f", {stored.known:,} were there already" if stored.known else ""
+            duplicates = f", {stored.known:,} were there already" if stored.known else ""
             bad = f", {stored.rejected:,} of them rejected ({stored.why[0]})" if stored.rejected else ""
             kernels = f"{len(stored.kernels):,} kernel{pluralize(len(stored.kernels))}"
-            messages.success(request, f"{stored.stored:,} run{pluralize(stored.stored)} of {kernels} stored{bad}{known}.")
+            messages.success(request, f"{stored.stored:,} run{pluralize(stored.stored)} of {kernels} stored{bad}{duplicates}.")
             if stored.repeated:
                 messages.warning(request, f"{repeated_note(stored.repeated)}.")
             return redirect("suite", pk=pk)
@@ -190,8 +190,8 @@ def suite_new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _render_form(request, SuiteForm(initial={"kernels": _first_kernel_line(request)}, targets=targets))
     form = SuiteForm(request.POST, targets=targets)
-    if form.is_valid() and (found := _save_form(request, form, new=True)):
-        return redirect("suite", pk=found.pk)
+    if form.is_valid() and (suite := _save_form(request, form, new=True)):
+        return redirect("suite", pk=suite.pk)
     return _render_form(request, form, status=400)
 
 
@@ -200,10 +200,10 @@ def suite_new(request: HttpRequest) -> HttpResponse:
 def suite_edit(request: HttpRequest, pk: int) -> HttpResponse:
     suite = get_object_or_404(selectors.suite_list(), pk=pk)
     before = selectors.definition_of(suite)
-    asked: dict[str, Any] = {"suite": suite, "before": before, "targets": page_selectors.targets_known()}
+    arguments: dict[str, Any] = {"suite": suite, "before": before, "targets": page_selectors.targets_known()}
     if request.method != "POST":
-        return _render_form(request, SuiteForm(initial=initial_fields(before), **asked), suite)
-    form = SuiteForm(request.POST, **asked)
+        return _render_form(request, SuiteForm(initial=initial_fields(before), **arguments), suite)
+    form = SuiteForm(request.POST, **arguments)
     if form.is_valid() and _save_form(request, form):
         return redirect("suite", pk=pk)
     return _render_form(request, form, suite, status=400)

@@ -37,8 +37,8 @@ def named_suite(name: Any) -> Suite:
     """Of a request's field: a name that nobody has is the request's mistake."""
     suite = selectors.suite_list().filter(name=name).first() if isinstance(name, str) and storable(name) else None
     if suite is None:
-        known = ", ".join(Suite.objects.values_list("name", flat=True)[:20])
-        raise ValidationError({"suite": [f"no suite of this name; there are {known or 'none yet'}"]})
+        names = ", ".join(Suite.objects.values_list("name", flat=True)[:20])
+        raise ValidationError({"suite": [f"no suite of this name; there are {names or 'none yet'}"]})
     return suite
 
 
@@ -76,9 +76,9 @@ class RunsApi(APIView):
         OpenApiParameter("samples", bool, description="with every sample"), *PAGED])
     def get(self, request: Request) -> Response:
         """Fresh runs of a suite, newest first."""
-        asked = request.query_params
-        rows = selectors.runs_filter(find_suite(asked.get("suite", "")), asked)
-        with_samples = asked.get("samples", "") in ("1", "true")
+        query = request.query_params
+        rows = selectors.runs_filter(find_suite(query.get("suite", "")), query)
+        with_samples = query.get("samples", "") in ("1", "true")
         page = read_page(request, rows if with_samples else rows.defer("us"), LIST_LIMIT)
         return page.answer({"total": page.count, "runs": [selectors.run_json(row, with_samples) for row in page.rows]})
 
@@ -116,17 +116,17 @@ class SuiteCountersApi(APIView):
     def get(self, request: Request, name: str) -> Response:
         """Both builds beside each other, why the newer one takes another time, the captures, or why there are none."""
         suite = find_suite(name)
-        asked = {field: request.query_params.get(field, "") for field in ("kernel", "baseline", "build")}
-        wrong = {field: ["name one"] for field, value in asked.items() if not value or not storable(value)}
+        query = {field: request.query_params.get(field, "") for field in ("kernel", "baseline", "build")}
+        wrong = {field: ["name one"] for field, value in query.items() if not value or not storable(value)}
         if wrong:
             raise ValidationError(wrong)
-        kernel = get_object_or_404(suite.kernels.select_related("suite"), key=asked["kernel"])
+        kernel = get_object_or_404(suite.kernels.select_related("suite"), key=query["kernel"])
         return Response(counters.counters_json(
-            counters.kernel_counters(kernel, asked["baseline"], asked["build"])))
+            counters.kernel_counters(kernel, query["baseline"], query["build"])))
 
     @extend_schema(operation_id="suite_counters_capture", request=CountersRequest, responses={201: selectors.SuiteJobJson})
     def post(self, request: Request, name: str) -> Response:
         """Queue a capture of these kernels for each build: everything ncu can count, and a timeline."""
-        given = validated(CountersRequest, request.data)
-        job = counters.request_counters(find_suite(name), **given, owner=request.user)
+        fields = validated(CountersRequest, request.data)
+        job = counters.request_counters(find_suite(name), **fields, owner=request.user)
         return Response(selectors.job_json(job), status=201)

@@ -37,8 +37,8 @@ TOOLS = {NCU: "counters", TIMELINE: "timeline"}
 
 def capture_error(capture: Capture) -> dict[str, Any]:
     """Return why a capture, or reading its profile, failed: {"what", "hint", …}; {} where neither did."""
-    found = capture.error or (capture.profile.error if capture.profile else None)
-    return found if isinstance(found, dict) else {}
+    error = capture.error or (capture.profile.error if capture.profile else None)
+    return error if isinstance(error, dict) else {}
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class KernelCapture:
 
     @property
     def profile(self) -> Profile | None:
-        made = self.capture.profile
-        return made if made is not None and made.status == Profile.Status.READY else None
+        profile = self.capture.profile
+        return profile if profile is not None and profile.status == Profile.Status.READY else None
 
     @property
     def state(self) -> str:
@@ -116,16 +116,16 @@ def newest_captures(kernel: SuiteKernel, builds: Sequence[str]) -> tuple[dict[tu
     of_kernel = Q(job__kernels__isnull=True) | Q(job__kernels__contains=[kernel.key])
     rows = SuiteCapture.objects.filter(of_kernel, job__suite=kernel.suite_id, number__lt=0,
                                        build__in=[build for build in builds if build])
-    found: dict[tuple[str, int], KernelCapture] = {}
+    captures_by_key: dict[tuple[str, int], KernelCapture] = {}
     newest: dict[tuple[str, int], KernelCapture] = {}
     rows = rows.select_related("job__suite", "capture__profile", "capture__target").defer("capture__log")
     for row in rows.order_by("-pk")[:MOST]:
-        one = KernelCapture(row.build, row.number, row.capture, row.job)
-        standing = found.get((row.build, row.number))
-        if standing is None or _rank(one) > _rank(standing):
-            found[row.build, row.number] = one
-        newest.setdefault((row.build, row.number), one)
-    return found, [one for one in newest.values() if one.state in ("failed", "stopped")]
+        capture = KernelCapture(row.build, row.number, row.capture, row.job)
+        standing = captures_by_key.get((row.build, row.number))
+        if standing is None or _rank(capture) > _rank(standing):
+            captures_by_key[row.build, row.number] = capture
+        newest.setdefault((row.build, row.number), capture)
+    return captures_by_key, [capture for capture in newest.values() if capture.state in ("failed", "stopped")]
 
 
 def _rank(one: KernelCapture) -> tuple[bool, bool]:
@@ -167,7 +167,7 @@ def live_job(kernel: SuiteKernel, builds: Sequence[str]) -> SuiteJob | None:
     """Return a job that captures this kernel of one of these builds at the moment, or waits to."""
     rows = SuiteJob.objects.filter(kernels__contains=[kernel.key], suite=kernel.suite_id, reason=COUNTERS,
                                    status__in=[SuiteJob.Status.QUEUED, SuiteJob.Status.RUNNING]).order_by("pk")[:20]
-    return next((job for job in rows if {each["build"] for each in job.builds} & set(builds)), None)
+    return next((job for job in rows if {build["build"] for build in job.builds} & set(builds)), None)
 
 
 def why_no_capture(kernel: SuiteKernel, builds: Sequence[str], gpu: str = "") -> str:
@@ -230,11 +230,11 @@ class SuiteCountersJson(TypedDict):
 
 def counters_json(found: Counters) -> SuiteCountersJson:
     """Return counters as the API and the command say them."""
-    told = found.beside
+    comparison = found.beside
     return make_answer(
         SuiteCountersJson, found, kernel=found.kernel.key, baseline=found.old, build=found.new,
-        numbers=[number.as_json() for number in told.numbers], why=told.why,
-        advice=[{"cause": line.advice.cause, "title": line.advice.title, "fix": line.advice.fix} for line in told.advice],
+        numbers=[number.as_json() for number in comparison.numbers], why=comparison.why,
+        advice=[{"cause": line.advice.cause, "title": line.advice.title, "fix": line.advice.fix} for line in comparison.advice],
         captures=[shot.as_json() for shot in found.shots], job=found.job.pk if found.job else None,
         can_be_captured=not found.why_not, links={"compare": found.compare, "timelines": found.timelines})
 
@@ -267,13 +267,13 @@ def request_counters(suite: Suite, kernels: Sequence[str], builds: Sequence[str]
         standing = live_job(rows[0], names)
         if standing is not None and _same(standing, keys, names):
             return standing
-        wanted, gpu = _builds(suite, keys, names)
+        job_builds, gpu = _builds(suite, keys, names)
         device = f"gpu:{gpu}" if gpu and suite.device.partition(":")[0] == "gpu" else suite.device
-        return job_create(suite, builds=wanted, runs=0, kernels=keys, reason=COUNTERS, device=device, owner=owner)
+        return job_create(suite, builds=job_builds, runs=0, kernels=keys, reason=COUNTERS, device=device, owner=owner)
 
 
 def _same(job: SuiteJob, keys: Sequence[str], names: Sequence[str]) -> bool:
-    return set(job.kernels or ()) >= set(keys) and {each["build"] for each in job.builds} >= set(names)
+    return set(job.kernels or ()) >= set(keys) and {build["build"] for build in job.builds} >= set(names)
 
 
 def _builds(suite: Suite, keys: Sequence[str], names: Sequence[str]) -> tuple[list[dict[str, Any]], str]:
@@ -281,15 +281,15 @@ def _builds(suite: Suite, keys: Sequence[str], names: Sequence[str]) -> tuple[li
     runs = KernelRun.objects.filter(kernel__suite=suite, kernel__key__in=keys, build__name__in=names, rejected="", recorded="")
     newest = list(runs.order_by("kernel_id", "build_id", "-pk").distinct("kernel_id", "build_id").select_related("kernel", "build")
                   .defer("us"))
-    wanted = []
+    builds = []
     for name in names:
         mine = [run for run in newest if run.build.name == name]
         if not mine:
             raise Refused({"builds": f"{name} has no run of {keys[0] if len(keys) == 1 else 'these kernels'} on a GPU here: "
                                      "its runs say with which configuration a kernel is launched. Measure it first"})
         configs = {run.kernel.key: run.config for run in mine if run.config}
-        wanted.append({"build": name, "configs": configs})
-    return wanted, max(newest, key=lambda run: run.pk).gpu
+        builds.append({"build": name, "configs": configs})
+    return builds, max(newest, key=lambda run: run.pk).gpu
 
 
 def request_counters_of_slower(suite: Suite, slower: Sequence[str], old: str, new: str, *, owner: Any = None) -> SuiteJob | None:

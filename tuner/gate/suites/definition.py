@@ -49,8 +49,8 @@ class DefinitionError(Refused):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         fields: dict[str, str] = {}
-        for one in problems:
-            fields.setdefault(one.field, f"line {one.line}: {one.what}" if one.line else one.what)
+        for problem in problems:
+            fields.setdefault(problem.field, f"line {problem.line}: {problem.what}" if problem.line else problem.what)
         super().__init__(fields, whole="suite")
         self.problems = list(problems)
 
@@ -120,7 +120,7 @@ class FieldChecks:
         if value in CONFIGS:
             return str(value), None
         plain = isinstance(value, Mapping) and 0 < len(value) <= 64 and all(
-            isinstance(key, str) and storable(key) and len(key) <= 60 and is_plain_value(each) for key, each in value.items())
+            isinstance(key, str) and storable(key) and len(key) <= 60 and is_plain_value(element) for key, element in value.items())
         if not plain:
             self.say(name, 'one of default, cache, or the configuration\'s parameters, each a number or a text')
             return "default", None
@@ -132,12 +132,12 @@ class FieldChecks:
             self.say(name, f"a table with any of {', '.join(RANGES)}")
             return {}
         self.unknown(name, value, tuple(RANGES))
-        found = {key: number for key, each in value.items() if key in RANGES
-                 and (number := self.number(f"{name}.{key}", each, *RANGES[key])) is not None}
-        rule = Rule(**found)
+        numbers = {key: number for key, setting in value.items() if key in RANGES
+                   and (number := self.number(f"{name}.{key}", setting, *RANGES[key])) is not None}
+        rule = Rule(**numbers)
         if rule.floor > rule.target or rule.floor_p95 > rule.target_p95:
             self.say(name, "a floor lies at or below its target")
-        return found
+        return numbers
 
     def metrics(self, name: str, value: Any) -> dict[str, dict[str, Any]]:
         """Metric -> how far it may go: {"max_increase": 0.1}, as fractions for increases, plain values for max and min."""
@@ -158,9 +158,9 @@ class FieldChecks:
             self.say("policy", "a table of measuring fields: min_samples, max_samples, kind …")
             return {}
         try:
-            if any(_is_wild(each) for each in value.values()):
+            if any(_is_wild(setting) for setting in value.values()):
                 raise ValueError("policy: numbers are finite and at most 1e9")
-            policy = Policy.read({str(name)[:60]: each for name, each in value.items()})
+            policy = Policy.read({str(name)[:60]: setting for name, setting in value.items()})
         except ValueError as error:
             self.say("policy", str(error).removeprefix("policy: ")[:300])
             return {}
@@ -244,7 +244,7 @@ class Reader(FieldChecks):
         name = self.text("name", document.get("name", ""), 60)
         if not NAME.match(name):
             self.say("name", "1 to 60 letters, digits, - and _")
-        found = Definition(
+        definition = Definition(
             name=name, title=self.text("title", document.get("title", ""), 200), kind=kind,
             device=self.text("device", document.get("device", "gpu"), 120) or "gpu",
             target=self.text("target", document.get("target", ""), 120),
@@ -257,17 +257,17 @@ class Reader(FieldChecks):
             rule=self.rule("rule", document.get("rule", {})), metrics=self.metrics("metrics", document.get("metrics", {})),
             policy=self.policy(document.get("policy", {})),
             kernels=self.kernels(document.get("kernel", document.get("kernels", [])), kind))
-        if kind == "target" and not found.target:
+        if kind == "target" and not definition.target:
             self.say("target", "name the capture target whose kernels are watched")
-        if kind != "target" and found.target:
+        if kind != "target" and definition.target:
             self.say("target", 'only a suite of kind "target" has one')
-        if kind == "uploaded" and found.capture_slower:
+        if kind == "uploaded" and definition.capture_slower:
             self.say("capture_slower", "runs of this suite are uploaded: nothing here can launch its kernels")
-        if kind == "uploaded" and found.every_hours is not None:
+        if kind == "uploaded" and definition.every_hours is not None:
             self.say("every_hours", "runs of this suite are uploaded: nothing here can measure them on a schedule")
         if self.problems:
             raise DefinitionError(self.problems)
-        return found
+        return definition
 
     def kernels(self, given: Any, kind: str) -> list[KernelDefinition]:
         if not isinstance(given, list):
@@ -278,18 +278,18 @@ class Reader(FieldChecks):
             return []
         if kind == "operators" and not given:
             self.say("kernel", "at least one: [[kernel]] with op, shape and dtype")
-        found: dict[str, KernelDefinition] = {}
+        kernels_by_key: dict[str, KernelDefinition] = {}
         if len(given) > MAX_KERNELS:
             self.say("kernel", f"at most {MAX_KERNELS:,} kernels")
         read = ((at, kernel) for at, each in enumerate(given[:MAX_KERNELS]) for kernel in self.kernel(f"kernel[{at}]", each))
-        for number, (at, kernel) in enumerate(read):
+        for number, (index, kernel) in enumerate(read):
             if number >= MAX_KERNELS:           # shapes × dtypes multiply: what follows is not looked at
                 self.say("kernel", f"at most {MAX_KERNELS:,} kernels")
                 break
-            if kernel.key in found:
-                self.say(f"kernel[{at}]", f"{kernel.key} is there already; give one of the two a tag")
-            found.setdefault(kernel.key, kernel)
-        return list(found.values())
+            if kernel.key in kernels_by_key:
+                self.say(f"kernel[{index}]", f"{kernel.key} is there already; give one of the two a tag")
+            kernels_by_key.setdefault(kernel.key, kernel)
+        return list(kernels_by_key.values())
 
     def kernel(self, where: str, given: Any) -> Iterator[KernelDefinition]:
         """One entry, which may name several shapes and types."""
@@ -328,7 +328,7 @@ class Reader(FieldChecks):
         if name in given or not isinstance(many, list) or not 1 <= len(many) <= MAX_KERNELS:
             self.say(f"{where}.{name}s", f"a list of 1 to {MAX_KERNELS:,}, and no {name} beside it")
             return []
-        return [(f"{where}.{name}s[{at}]", each) for at, each in enumerate(many)]
+        return [(f"{where}.{name}s[{index}]", element) for index, element in enumerate(many)]
 
 
 def read_definition(document: Any, lines: Mapping[str, int] | None = None) -> Definition:
@@ -375,18 +375,18 @@ class DefinitionJson(TypedDict, total=False):
 def definition_document(definition: Definition) -> DefinitionJson:
     """Return what `read_definition` takes: only what is said, in the order in which people write it."""
     plain = Definition(definition.name)
-    found: dict[str, Any] = {"name": definition.name}
+    document: dict[str, Any] = {"name": definition.name}
     for name in TOP[1:-1]:
         value = getattr(definition, name)
         if value != getattr(plain, name) or name in ("kind", "runs", "baseline_runs", "device"):
-            found[name] = dict(value) if isinstance(value, Mapping) else value
+            document[name] = dict(value) if isinstance(value, Mapping) else value
     if definition.kernels:
-        found["kernel"] = [_kernel_document(kernel) for kernel in definition.kernels]
-    return cast(DefinitionJson, found)
+        document["kernel"] = [_kernel_document(kernel) for kernel in definition.kernels]
+    return cast(DefinitionJson, document)
 
 
 def _kernel_document(kernel: KernelDefinition) -> dict[str, Any]:
     config: Any = dict(kernel.config) if kernel.config_from == "given" and kernel.config else kernel.config_from
-    found = {"op": kernel.op, "shape": dict(kernel.shape), "dtype": kernel.dtype, "config": config}
+    document = {"op": kernel.op, "shape": dict(kernel.shape), "dtype": kernel.dtype, "config": config}
     extra = {"tag": kernel.tag, "rule": dict(kernel.rule), "metrics": dict(kernel.metrics)}
-    return found | {name: value for name, value in extra.items() if value} | ({} if kernel.enabled else {"enabled": False})
+    return document | {name: value for name, value in extra.items() if value} | ({} if kernel.enabled else {"enabled": False})

@@ -55,17 +55,17 @@ def _file_error(what: str, line: int | None = None) -> DefinitionError:
 
 def field_lines(text: str) -> dict[str, int]:
     """Return field -> the line it stands in, from 1: "runs", "kernel[0].shape". For messages only."""
-    found: dict[str, int] = {}
+    lines_by_field: dict[str, int] = {}
     counts: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
             table = _table_name(header[2], header[1] == "[[", counts)
-            found.setdefault(table, number)
+            lines_by_field.setdefault(table, number)
         elif key := _KEY.match(line):
             name = re.sub(r"\s*\.\s*", ".", key[1])
-            found.setdefault(f"{table}.{name}".lstrip("."), number)
-    return found
+            lines_by_field.setdefault(f"{table}.{name}".lstrip("."), number)
+    return lines_by_field
 
 
 def _table_name(name: str, one_of_many: bool, counts: dict[str, int]) -> str:
@@ -103,7 +103,7 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml_name(key)} = {_toml_value(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{_toml_name(key)} = {_toml_value(element)}" for key, element in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml_value, value)) + "]"
     return _toml_text(str(value))
@@ -131,11 +131,11 @@ def read_kernel_lines(text: str) -> list[dict[str, Any]]:
 
 
 def _read_kernel_line(number: int, line: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if tag := _TAG.search(line):
-        found["tag"], line = tag[1].strip(), line[:tag.start()]
+        fields["tag"], line = tag[1].strip(), line[:tag.start()]
     if config := _CONFIG.search(line):
-        found["config"] = dict(_read_pair(number, part) for part in re.split(r"[\s,]+", config[1].strip()) if part)
+        fields["config"] = dict(_read_pair(number, part) for part in re.split(r"[\s,]+", config[1].strip()) if part)
         line = line[:config.start()] + " " + line[config.end():]
     op, *rest = re.split(r"[\s,]+", line.strip())
     shape: dict[str, Any] = {}
@@ -143,13 +143,13 @@ def _read_kernel_line(number: int, line: str) -> dict[str, Any]:
         if "=" in part:
             name, value = _read_pair(number, part)
             shape[name] = value
-        elif part in CONFIGS and "config" not in found:
-            found["config"] = part
-        elif "dtype" not in found:
-            found["dtype"] = part
+        elif part in CONFIGS and "config" not in fields:
+            fields["config"] = part
+        elif "dtype" not in fields:
+            fields["dtype"] = part
         else:
             raise Refused(f'line {number}: "{part[:40]}" is not understood; write it like matmul M=4096 N=4096 K=4096 bf16 cache')
-    return {"op": op, "shape": shape, **found}
+    return {"op": op, "shape": shape, **fields}
 
 
 def _read_pair(number: int, part: str) -> tuple[str, Any]:
@@ -180,12 +180,12 @@ def kernel_lines(definition: Definition) -> str:
 
 def read_limits(text: str) -> dict[str, dict[str, Any]]:
     """Return limits by metric, from lines like "registers max_increase=0.1"."""
-    found: dict[str, dict[str, Any]] = {}
+    limits: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         metric, *rest = line.split()[:20] or [""]
         if metric:
-            found[metric] = dict(_read_pair(number, part) for part in rest)
-    return found
+            limits[metric] = dict(_read_pair(number, part) for part in rest)
+    return limits
 
 
 def limits_lines(metrics: Mapping[str, Mapping[str, Any]]) -> str:

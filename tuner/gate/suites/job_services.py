@@ -35,20 +35,20 @@ def read_builds(builds: Sequence[str | Mapping[str, Any]],
     """
     if not 1 <= len(builds) <= MAX_BUILDS:
         return [], {"builds": f"name 1 to {MAX_BUILDS} builds"}
-    found: dict[str, dict[str, Any]] = {}
-    for each in builds:
-        name, configs = (each, {}) if isinstance(each, str) else (each.get("build"), each.get("configs") or {})
+    rows_by_name: dict[str, dict[str, Any]] = {}
+    for build in builds:
+        name, configs = (build, {}) if isinstance(build, str) else (build.get("build"), build.get("configs") or {})
         if problem := build_problem(name):
             return [], {"builds": problem}
-        if name in found:
+        if name in rows_by_name:
             return [], {"builds": f"{name} is named twice"}
         if problem := configs_problem(configs, known):
             return [], {"configs": problem}
-        only = not isinstance(each, str) and bool(each.get("only")) and bool(configs)
-        found[str(name)] = {
+        only = not isinstance(build, str) and bool(build.get("only")) and bool(configs)
+        rows_by_name[str(name)] = {
             "build": name, **({"configs": {key: dict(config) for key, config in configs.items()}} if configs else {}),
             **({"only": True} if only else {})}
-    return list(found.values()), {}
+    return list(rows_by_name.values()), {}
 
 
 def build_problem(name: Any) -> str | None:
@@ -120,18 +120,18 @@ def job_create(suite: Suite, *, builds: Sequence[str | Mapping[str, Any]], runs:
     device   "": the suite's
     """
     device, runs = device or suite.device, suite.runs if runs is None else runs
-    known = {kernel.key: kernel for kernel in suite.kernels.all() if kernel.enabled}
-    wanted, problems = read_builds(builds, known)
-    problems |= _job_problems(suite, runs, kernels, reason, device, known)
-    if not problems and len(wanted) * runs * len(known if kernels is None else kernels) > MAX_WANTED:
+    kernels_by_key = {kernel.key: kernel for kernel in suite.kernels.all() if kernel.enabled}
+    rows, problems = read_builds(builds, kernels_by_key)
+    problems |= _job_problems(suite, runs, kernels, reason, device, kernels_by_key)
+    if not problems and len(rows) * runs * len(kernels_by_key if kernels is None else kernels) > MAX_WANTED:
         problems["runs"] = f"builds × runs × kernels may be {MAX_WANTED:,} at most"
     if problems:
         raise Refused(problems)
     with transaction.atomic():
-        for each in wanted:
-            _ensure_build(each["build"], side=reason == REVALIDATE)
+        for row in rows:
+            _ensure_build(row["build"], side=reason == REVALIDATE)
         job = SuiteJob.objects.create(
-            suite=suite, gate=gate, reason=reason, builds=wanted, runs=runs, device=device, owner=owner,
+            suite=suite, gate=gate, reason=reason, builds=rows, runs=runs, device=device, owner=owner,
             kernels=None if kernels is None else list(dict.fromkeys(kernels)), about=dict(about or {}))
         jobs.enqueue_on_commit(queue_of(job), "suite", job.pk)
         transaction.on_commit(lambda: job_publish(job), robust=True)
@@ -158,8 +158,8 @@ def queue_of(job: SuiteJob) -> str:
 
 
 def job_publish(job: SuiteJob) -> None:
-    told = job_json(job)
-    jobs.publish(f"suite.{job.suite_id}", "status", told)
+    payload = job_json(job)
+    jobs.publish(f"suite.{job.suite_id}", "status", payload)
     jobs.publish("home", "suite", {"id": job.suite_id, "job": job.pk, "status": job.status})
 
 
@@ -190,15 +190,15 @@ def job_set_session(job: SuiteJob, worker: str, *, environment: Mapping[str, Any
 
 def job_set_commits(job: SuiteJob, worker: str, commits: Mapping[str, str]) -> None:
     """Store what the code of each build was resolved to: git's commit, or "sha256:" and an archive's."""
-    job.builds = [{**each, **({"commit": commits[each["build"]]} if each["build"] in commits else {})} for each in job.builds]
+    job.builds = [{**build, **({"commit": commits[build["build"]]} if build["build"] in commits else {})} for build in job.builds]
     SuiteJob.leases.write(job.pk, worker, builds=job.builds)
 
 
 def known_commit(suite: Suite, build: str) -> str:
     """Return the commit that a build's name was resolved to when it was first measured; "" where it never was."""
     rows = KernelRun.objects.filter(kernel__suite=suite, build__name=build, environment__has_key="code").order_by("id")
-    found = rows.values_list("environment__code", flat=True).first()
-    return str(found or "")
+    commit = rows.values_list("environment__code", flat=True).first()
+    return str(commit or "")
 
 
 def job_turns_left(job: SuiteJob) -> list[Turn]:
@@ -209,18 +209,18 @@ def job_turns_left(job: SuiteJob) -> list[Turn]:
     kernels = job_kernels(job)
     done = set(KernelRun.objects.filter(job=job).values_list("build__name", "number", "kernel_id"))
     turns = []
-    for number, each in interleaved_builds(job):
-        configs = each.get("configs") or {}
-        left = [kernel for kernel in kernels if (each["build"], number, kernel.pk) not in done
-                and (kernel.key in configs or not each.get("only"))]
+    for number, build in interleaved_builds(job):
+        configs = build.get("configs") or {}
+        left = [kernel for kernel in kernels if (build["build"], number, kernel.pk) not in done
+                and (kernel.key in configs or not build.get("only"))]
         if left or not kernels:
-            turns.append(Turn(number, each["build"], configs, left))
+            turns.append(Turn(number, build["build"], configs, left))
     return turns
 
 
 def run_label(job: SuiteJob, build: str, number: int) -> str:
     """Return the name of one fresh process: kernels that were measured in the same one share it."""
-    names = [each["build"] for each in job.builds]
+    names = [row["build"] for row in job.builds]
     which = f" of build {names.index(build) + 1}" if len(names) > 1 and build in names else ""
     again = f".{job.attempts}" if job.attempts > 1 else ""       # what a second worker measures ran in another process
     return f"job {job.pk} run {number}{again}{which}"

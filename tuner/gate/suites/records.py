@@ -48,8 +48,8 @@ class Upload:
 
     def facts(self, label: str, stored: str) -> dict[str, Any]:
         """Return what the row keeps of it; `stored`: its name where `label` was taken by another attempt."""
-        said = {"shard": self.shard, "attempt": self.attempt, "process": label if label != stored else ""}
-        return {name: value for name, value in said.items() if value}
+        fields = {"shard": self.shard, "attempt": self.attempt, "process": label if label != stored else ""}
+        return {name: value for name, value in fields.items() if value}
 
 
 def read_upload(shard: str, attempt: str) -> Upload:
@@ -58,8 +58,8 @@ def read_upload(shard: str, attempt: str) -> Upload:
         raise Refused({"attempt": f"at most {MOST_ATTEMPT} printable characters"})
     if not shard.strip():
         return Upload("", attempt.strip())
-    told = SHARD.fullmatch(shard.strip())
-    number, of = (int(told[1]), int(told[2])) if told else (0, 0)
+    match = SHARD.fullmatch(shard.strip())
+    number, of = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= number <= of <= MOST_SHARDS:
         raise Refused({"shard": f"i/n, the first is 1 and n at most {MOST_SHARDS}: 2/4"})
     return Upload(f"{number}/{of}", attempt.strip())
@@ -70,11 +70,11 @@ def missing_shards(shards: Iterable[str]) -> tuple[list[int], int]:
 
     A pipeline that was split anew is judged by its newest number of shards.
     """
-    said = [(int(number), int(of)) for number, _, of in (each.partition("/") for each in shards if each)]
-    if not said:
+    pairs = [(int(number), int(of)) for number, _, of in (shard.partition("/") for shard in shards if shard)]
+    if not pairs:
         return [], 0
-    newest = said[0][1]
-    here = {number for number, of in said if of == newest}
+    newest = pairs[0][1]
+    here = {number for number, of in pairs if of == newest}
     return [number for number in range(1, newest + 1) if number not in here], newest
 
 
@@ -97,8 +97,8 @@ def shards_note(missing: Sequence[int], of: int) -> str:
 
 def shard_of(environment: Mapping[str, Any]) -> str:
     """Return the shard that a stored run is of, "" without one."""
-    said = environment.get(UPLOAD)
-    return str(said.get("shard") or "") if isinstance(said, Mapping) else ""
+    upload = environment.get(UPLOAD)
+    return str(upload.get("shard") or "") if isinstance(upload, Mapping) else ""
 
 
 def expected_kernels(rows: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
@@ -110,7 +110,7 @@ def expected_kernels(rows: Iterable[tuple[str, int]]) -> dict[str, set[int]]:
     for shard, kernel in rows:
         of[shard].add(kernel)
     every = set().union(*of.values())
-    shared = [kernel for kernel in every if sum(kernel in one for one in of.values()) > 1]
+    shared = [kernel for kernel in every if sum(kernel in group for group in of.values()) > 1]
     return {shard: every if 2 * len(shared) > len(every) else mine for shard, mine in of.items()}
 
 
@@ -145,18 +145,18 @@ def read_records(given: bytes | Iterable[Any]) -> list[Record]:
     Refused says the line and the field.
     """
     lines = _read_objects(bytes(given)) if isinstance(given, bytes | bytearray) else enumerate(given, start=1)
-    found: list[Record] = []
+    records: list[Record] = []
     samples = 0
-    for number, each in lines:
-        if len(found) >= MAX_RECORDS:
+    for number, line in lines:
+        if len(records) >= MAX_RECORDS:
             raise Refused({"runs": f"more than {MAX_RECORDS:,} lines; send them in parts"})
-        found.append(_read_record(number, each))
-        samples += len(found[-1].us)
+        records.append(_read_record(number, line))
+        samples += len(records[-1].us)
         if samples > MAX_SAMPLES_IN_ALL:
             raise Refused({"runs": f"more than {MAX_SAMPLES_IN_ALL:,} samples; send them in parts"})
-    if not found:
+    if not records:
         raise Refused({"runs": "no runs: one JSON object a line, with op, shape, run and us"})
-    return found
+    return records
 
 
 def _read_objects(data: bytes) -> Iterator[tuple[int, Any]]:
@@ -168,8 +168,8 @@ def _read_objects(data: bytes) -> Iterator[tuple[int, Any]]:
         except RecursionError as error:
             raise _line_error(number, "", "nested too deeply") from error
         except json.JSONDecodeError as error:
-            said = error.msg.removesuffix(" at")
-            raise _line_error(number, "", f"not JSON: {said} at column {error.colno}; was the file cut short?") from error
+            message = error.msg.removesuffix(" at")
+            raise _line_error(number, "", f"not JSON: {message} at column {error.colno}; was the file cut short?") from error
         except ValueError as error:
             raise _line_error(number, "", f"not JSON: {str(error)[:120]}") from error
 
@@ -189,7 +189,7 @@ def _unpack(data: bytes) -> bytes:
 def _read_record(number: int, given: Any) -> Record:
     if not isinstance(given, Mapping):
         raise _line_error(number, "", "a run is a JSON object")
-    words = {name: _text(number, name, each, most) for name, most in WORDS.items() if (each := given.get(name)) is not None}
+    words = {name: _text(number, name, text, most) for name, most in WORDS.items() if (text := given.get(name)) is not None}
     words = {**_environment(number, given.get("environment")), **words}
     rejected = _text(number, "rejected", given.get("rejected") or "", 300, cut=True)
     problem = rejected or samples_problem(given.get("us"))
@@ -209,14 +209,14 @@ def samples_problem(us: Any) -> str | None:
         return "no samples"
     if len(us) > MAX_SAMPLES:
         return f"{len(us):,} samples; at most {MAX_SAMPLES:,}"
-    for at, value in enumerate(us):
+    for index, value in enumerate(us):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            return f"sample {at} is no number"
+            return f"sample {index} is no number"
         if MIN_US <= value < SHORTEST_US:
-            return f"sample {at} is {value:g} µs, shorter than any launch ({SHORTEST_US:g} µs): units?"
+            return f"sample {index} is {value:g} µs, shorter than any launch ({SHORTEST_US:g} µs): units?"
         if not MIN_US <= value <= MAX_US:
-            said = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
-            return f"sample {at} is {said}: times in µs are from 1e-6 to 1e9"
+            text = f"{value:g}" if isinstance(value, float) or abs(value) < 10**15 else "too large"
+            return f"sample {index} is {text}: times in µs are from 1e-6 to 1e9"
     return mixed_units(us) or None
 
 
@@ -254,18 +254,18 @@ def _config(number: int, value: Any) -> Mapping[str, Any] | None:
 def _table(number: int, name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or len(value) > 64:
         raise _line_error(number, name, "a table of plain values")
-    for key, each in value.items():
-        if not isinstance(key, str) or not 0 < len(key) <= 60 or not storable(key) or not is_plain_value(each):
+    for key, element in value.items():
+        if not isinstance(key, str) or not 0 < len(key) <= 60 or not storable(key) or not is_plain_value(element):
             raise _line_error(number, f"{name}.{_quote(key)}", "a finite number or a text of at most 200 characters")
     return dict(value)
 
 
 def _facts(number: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """registers, spills, smem_bytes and any metric by name."""
-    found = {name: given[name] for name in FACTS if given.get(name) is not None}
+    facts = {name: given[name] for name in FACTS if given.get(name) is not None}
     for table in ("facts", "metrics"):
-        found |= _table(number, table, given.get(table) or {})
-    return _table(number, "facts", found)
+        facts |= _table(number, table, given.get(table) or {})
+    return _table(number, "facts", facts)
 
 
 def _clock(given: Mapping[str, Any]) -> float | None:

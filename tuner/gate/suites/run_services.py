@@ -51,16 +51,16 @@ def run_percentiles(samples: Iterable[Sequence[float]]) -> list[dict[str, float 
     All runs of one length are computed in one go.
     """
     by_length: dict[int, list[tuple[int, Sequence[float]]]] = defaultdict(list)
-    found: list[dict[str, float | None]] = []
-    for at, us in enumerate(samples):
-        by_length[len(us)].append((at, us))
-        found.append({"p50_us": None, "p95_us": None})
-    for length, each in by_length.items():
+    percentiles: list[dict[str, float | None]] = []
+    for index, us in enumerate(samples):
+        by_length[len(us)].append((index, us))
+        percentiles.append({"p50_us": None, "p95_us": None})
+    for length, group in by_length.items():
         if length:
-            p50, p95 = np.percentile(np.array([us for _, us in each], dtype=np.float64), [50, 95], axis=1).tolist()
-            for (at, _), middle, high in zip(each, p50, p95, strict=True):
-                found[at] = {"p50_us": middle, "p95_us": high}
-    return found
+            p50, p95 = np.percentile(np.array([us for _, us in group], dtype=np.float64), [50, 95], axis=1).tolist()
+            for (index, _), middle, high in zip(group, p50, p95, strict=True):
+                percentiles[index] = {"p50_us": middle, "p95_us": high}
+    return percentiles
 
 
 def run_record(job: SuiteJob | None, kernel: SuiteKernel, build: Build | str, *, number: int, run: str,
@@ -96,9 +96,9 @@ def run_record(job: SuiteJob | None, kernel: SuiteKernel, build: Build | str, *,
     if job is not None:
         if gpu and toolkit and not recorded and not row.rejected:
             _note_environment(job.pk, row.gpu, row.toolkit, row.driver)
-        suite, told = kernel.suite_id, {"job": job.pk, "build": row_build.name, "number": number, "kernel": kernel.pk,
-                                        "p50_us": row.p50_us, "rejected": row.rejected}
-        transaction.on_commit(lambda: jobs.publish(f"suite.{suite}", "run", told), robust=True)
+        suite, payload = kernel.suite_id, {"job": job.pk, "build": row_build.name, "number": number, "kernel": kernel.pk,
+                                           "p50_us": row.p50_us, "rejected": row.rejected}
+        transaction.on_commit(lambda: jobs.publish(f"suite.{suite}", "run", payload), robust=True)
     return row
 
 
@@ -125,7 +125,7 @@ def _positive(value: Any) -> float | None:
 
 def plain_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return what JSON columns hold: no NaN, no NUL, no half of a surrogate pair; Python's numbers."""
-    return {_text(str(name))[:80]: value for name, each in list(facts.items())[:200] if (value := _plain(each)) is not None}
+    return {_text(str(name))[:80]: value for name, fact in list(facts.items())[:200] if (value := _plain(fact)) is not None}
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -138,9 +138,9 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return _text(value)[:2000]
     if isinstance(value, Mapping) and depth < 4:
-        return {_text(str(name))[:80]: _plain(each, depth + 1) for name, each in list(value.items())[:200]}
+        return {_text(str(name))[:80]: _plain(element, depth + 1) for name, element in list(value.items())[:200]}
     if isinstance(value, list | tuple) and depth < 4:
-        return [_plain(each, depth + 1) for each in value[:1000]]
+        return [_plain(element, depth + 1) for element in value[:1000]]
     return None
 
 

@@ -46,8 +46,8 @@ def job_kernels(job: SuiteJob) -> list[SuiteKernel]:
 def interleaved_builds(job: SuiteJob) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (number of the run, build) in the order of measuring, A B, B A, A B …: drift meets all builds alike."""
     for number in range(job.runs):
-        for each in job.builds if number % 2 == 0 else reversed(job.builds):
-            yield number, each
+        for build in job.builds if number % 2 == 0 else reversed(job.builds):
+            yield number, build
 
 
 class ProgressJson(TypedDict):
@@ -84,23 +84,23 @@ def _capture_progress(found: Sequence[SuiteJob]) -> dict[int, ProgressJson]:
     ended = ~Q(capture__status__in=["queued", "running"])
     rows = SuiteCapture.objects.filter(job__in=[job.pk for job in found]).order_by().values("job")
     done = {row["job"]: row["done"] for row in rows.annotate(done=Count("pk", filter=ended))}
-    told = dict[int, ProgressJson]()
+    progress_by_job = dict[int, ProgressJson]()
     for job in found:
         ready = done.get(job.pk, 0)
-        wanted = max(len(job.builds) * (1 if job.suite.kind == Suite.Kind.TARGET else 2), ready)
-        told[job.pk] = {"done": ready, "wanted": wanted, "left_s": None, "processes": ready,
-                        "says": f"{ready} of {wanted} captures"}
-    return told
+        total = max(len(job.builds) * (1 if job.suite.kind == Suite.Kind.TARGET else 2), ready)
+        progress_by_job[job.pk] = {"done": ready, "wanted": total, "left_s": None, "processes": ready,
+                                   "says": f"{ready} of {total} captures"}
+    return progress_by_job
 
 
 def _progress(job: SuiteJob, counted: Mapping[str, int], enabled: int) -> ProgressJson:
-    wanted = max(wanted_runs(job, enabled), counted["done"])
+    total = max(wanted_runs(job, enabled), counted["done"])
     left_s = None
-    if job.status == Status.RUNNING and job.started and counted["done"] and wanted:
+    if job.status == Status.RUNNING and job.started and counted["done"] and total:
         spent = (timezone.now() - job.started).total_seconds()
-        left_s = spent * (wanted - counted["done"]) / counted["done"]
-    return {"done": counted["done"], "wanted": wanted, "left_s": left_s, "processes": counted["processes"],
-            "says": f"{counted['done']:,} of {wanted:,} kernel runs" if wanted else "no kernel run yet"}
+        left_s = spent * (total - counted["done"]) / counted["done"]
+    return {"done": counted["done"], "wanted": total, "left_s": left_s, "processes": counted["processes"],
+            "says": f"{counted['done']:,} of {total:,} kernel runs" if total else "no kernel run yet"}
 
 
 def wanted_runs(job: SuiteJob, enabled: int) -> int:
@@ -114,9 +114,9 @@ def wanted_runs(job: SuiteJob, enabled: int) -> int:
 
 
 def jobs_json(jobs: Iterable[SuiteJob]) -> list[SuiteJobJson]:
-    found = list(jobs)
-    progress = jobs_progress(found)
-    return [job_json(job, progress[job.pk]) for job in found]
+    all_jobs = list(jobs)
+    progress = jobs_progress(all_jobs)
+    return [job_json(job, progress[job.pk]) for job in all_jobs]
 
 
 class SuiteJobJson(TypedDict):
@@ -142,7 +142,7 @@ class SuiteJobJson(TypedDict):
 
 
 def job_json(job: SuiteJob, progress: ProgressJson | None = None) -> SuiteJobJson:
-    return make_answer(SuiteJobJson, job, suite=job.suite_id, gate=job.gate_id, builds=[each["build"] for each in job.builds],
+    return make_answer(SuiteJobJson, job, suite=job.suite_id, gate=job.gate_id, builds=[build["build"] for build in job.builds],
                        progress=progress or job_progress(job))
 
 
@@ -253,7 +253,7 @@ def newest_environment(suite: Suite, **where: str) -> tuple[str, ...] | None:
 
 def suite_environments(suite: Suite) -> list[dict[str, str]]:
     """Return where the suite was measured: GPU, toolkit, driver and label alone."""
-    return [where_of(each) for each in environment_totals(suite)]
+    return [where_of(row) for row in environment_totals(suite)]
 
 
 def where_of(environment: Mapping[str, str]) -> dict[str, str]:
@@ -330,17 +330,17 @@ def places() -> list[Place]:
     some = [] if gpus else ["no gpu worker with an NVIDIA GPU is running: manage.py worker gpu"]
     no_replay = "" if any("replay" in worker.get("queues", []) for worker in alive) else (
         "no replay worker is running: manage.py worker replay")
-    found = [Place(GPU, f"GPU: {', '.join(gpus)}" if gpus else "GPU", *some)]
-    found += [Place(f"{GPU}:{model}", f"Only {model}") for model in gpus]
-    found += [Place(REPLAY + stem, f"Recorded runs: {stem}", no_replay) for stem in recorded_paths()]
-    return found
+    choices = [Place(GPU, f"GPU: {', '.join(gpus)}" if gpus else "GPU", *some)]
+    choices += [Place(f"{GPU}:{model}", f"Only {model}") for model in gpus]
+    choices += [Place(REPLAY + stem, f"Recorded runs: {stem}", no_replay) for stem in recorded_paths()]
+    return choices
 
 
 def why_waiting(device: str) -> str:
     """Return why a job for this device would wait now; "" when a worker serves it."""
-    known = {place.value: place for place in places()}
-    if device in known:
-        return known[device].why_not
+    places_by_value = {place.value: place for place in places()}
+    if device in places_by_value:
+        return places_by_value[device].why_not
     return f"no worker has {device.partition(':')[2] or device}"
 
 

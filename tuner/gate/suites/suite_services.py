@@ -39,7 +39,7 @@ class SuiteChange:
         if self.fields:
             parts.append(", ".join(self.fields))
         for what in ("added", "changed", "removed", "switched off"):
-            if number := sum(each == what for each in self.kernels.values()):
+            if number := sum(change == what for change in self.kernels.values()):
                 parts.append(f"{number} kernel{'s' * (number != 1)} {what}")
         return f"{self.suite.name}: {'; '.join(parts)}."
 
@@ -100,8 +100,8 @@ def _problems(definition: Definition, suite: Suite | None, owner: Any, new: bool
     if definition.kind == "operators" and (problem := device_problem(definition.device)):
         problems["device"] = problem
     if definition.target and not CaptureTarget.objects.filter(name=definition.target).exists():
-        known = CaptureTarget.objects.filter(enabled=True).values_list("name", flat=True)[:20]
-        problems["target"] = f"no capture target of this name; there are {', '.join(known) or 'none yet'}"
+        names = CaptureTarget.objects.filter(enabled=True).values_list("name", flat=True)[:20]
+        problems["target"] = f"no capture target of this name; there are {', '.join(names) or 'none yet'}"
     before = suite.build_path if suite else ""
     if definition.build_path != before and owner is not None and not owner.has_perm(MAY_SAY_WHERE_CODE_LIES):
         problems["build_path"] = "only owners may say where workers load a build's code from"
@@ -120,10 +120,10 @@ def _put_kernels(suite: Suite, definition: Definition) -> dict[str, str]:
             fresh.append(SuiteKernel(suite=suite, key=each.key, family=each.op, place=place, **_kernel_fields(each)))
             done[each.key] = "added"
             continue
-        wanted = {**_kernel_fields(each), "place": place, "declared": True}
-        different = [name for name, value in wanted.items() if getattr(kernel, name) != value]
+        fields = {**_kernel_fields(each), "place": place, "declared": True}
+        different = [name for name, value in fields.items() if getattr(kernel, name) != value]
         for name in different:
-            setattr(kernel, name, wanted[name])
+            setattr(kernel, name, fields[name])
         if different:
             kernel.save(update_fields=different)
         if any(name != "place" for name in different):
@@ -142,5 +142,5 @@ def _put_kernels(suite: Suite, definition: Definition) -> dict[str, str]:
 
 
 def _kernel_fields(each: KernelDefinition) -> dict[str, Any]:
-    found = {name: getattr(each, name) for name in KERNEL_FIELDS}
-    return {name: dict(value) if isinstance(value, dict) else value for name, value in found.items()}
+    fields = {name: getattr(each, name) for name in KERNEL_FIELDS}
+    return {name: dict(value) if isinstance(value, dict) else value for name, value in fields.items()}

@@ -83,23 +83,23 @@ def runs_store(suite: Suite, build: str | Build, records: bytes | Iterable[Any],
     upload = read_upload(shard, attempt)
     lines = [replace(line, run=upload.label(line.run)) for line in read_records(records)]
     environment = {name: value for name, value in plain_facts(environment or {}).items() if name != UPLOAD}
-    said = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment))[:80],
-            "driver": (driver or str(environment.get("driver") or ""))[:40], "recorded": recorded[:120]}
-    if not said["gpu"] and not all(line.words.get("gpu") for line in lines):
+    defaults = {"gpu": gpu[:120], "toolkit": (toolkit or cache_toolkit(environment))[:80],
+                "driver": (driver or str(environment.get("driver") or ""))[:40], "recorded": recorded[:120]}
+    if not defaults["gpu"] and not all(line.words.get("gpu") for line in lines):
         raise Refused({"gpu": "say on which GPU these runs were measured, for example NVIDIA H200"})
     with transaction.atomic():
         Suite.objects.select_for_update().get(pk=suite.pk)           # two uploads of one suite, one after the other
         row_build = build if isinstance(build, Build) else ensure_build(build)
         lines, kernels = _join_lines(lines, _match_kernels(suite, lines))
-        lines, said = _spell_alike(lines, said, kernels)
-        stored = _store_rows(lines, kernels, row_build, said, environment, upload)
+        lines, defaults = _spell_alike(lines, defaults, kernels)
+        stored = _store_rows(lines, kernels, row_build, defaults, environment, upload)
         transaction.on_commit(lambda: runs_publish(suite), robust=True)
     return stored
 
 
 def cache_toolkit(environment: Mapping[str, Any]) -> str:
-    found = rules.toolkit_text(environment)
-    return "" if found == "unknown" else found
+    toolkit = rules.toolkit_text(environment)
+    return "" if toolkit == "unknown" else toolkit
 
 
 MOST_ASKED = 50                 # kernels whose earlier runs say how a GPU is spelled
@@ -108,17 +108,17 @@ MOST_ASKED = 50                 # kernels whose earlier runs say how a GPU is sp
 def _spell_alike(lines: Sequence[Record], said: Mapping[str, str],
                  kernels: Sequence[SuiteKernel]) -> tuple[list[Record], dict[str, str]]:
     """Return lines and what is said of all of them with one spelling of GPU, toolkit and driver: that of earlier runs."""
-    given = {said["gpu"], *(line.words.get("gpu", "") for line in lines)} - {""}
+    gpus = {said["gpu"], *(line.words.get("gpu", "") for line in lines)} - {""}
     query = Q()
-    for name in list(given)[:MOST_ASKED]:
+    for name in list(gpus)[:MOST_ASKED]:
         short = re.sub("^nvidia[ -]+", "", gpu_spelling(name), flags=re.IGNORECASE)
         query |= Q(gpu__iexact=gpu_spelling(name)) | Q(gpu__iexact=short) | Q(gpu__iexact=f"NVIDIA {short}")
     ids = list(dict.fromkeys(kernel.pk for kernel in kernels))[:MOST_ASKED]
-    runs = KernelRun.objects.filter(query, kernel__in=ids).order_by() if given else KernelRun.objects.none()
-    known = list(runs.values_list("gpu", flat=True).distinct())
+    runs = KernelRun.objects.filter(query, kernel__in=ids).order_by() if gpus else KernelRun.objects.none()
+    known_gpus = list(runs.values_list("gpu", flat=True).distinct())
 
     def spelled(words: Mapping[str, str]) -> dict[str, str]:
-        ways = {"gpu": lambda text: gpu_spelling(text, known), "toolkit": toolkit_spelling, "driver": driver_spelling}
+        ways = {"gpu": lambda text: gpu_spelling(text, known_gpus), "toolkit": toolkit_spelling, "driver": driver_spelling}
         return {name: ways[name](text) if name in ways and text else text for name, text in words.items()}
 
     return [replace(line, words=spelled(line.words)) for line in lines], spelled(said)
@@ -128,26 +128,26 @@ def _spell_alike(lines: Sequence[Record], said: Mapping[str, str],
 
 def _match_kernels(suite: Suite, lines: Sequence[Record]) -> list[SuiteKernel]:
     """For each line its kernel; those of an uploaded suite are made."""
-    known = {kernel.key: kernel for kernel in suite.kernels.all()}
-    before = sorted(known)
+    kernels_by_key = {kernel.key: kernel for kernel in suite.kernels.all()}
+    before = sorted(kernels_by_key)
     configs: dict[str, set[str]] = defaultdict(set)
     bases = []
     for line in lines:
         base = _key(kernel_key(line.op, line.shape, line.words.get("dtype", ""), line.words.get("tag", "")))
         bases.append(base)
         configs[base].add(config_key(line.config or {}))
-    found = []
+    kernels = []
     for line, base in zip(lines, bases, strict=True):
         told_apart = _key(f"{base} {pairs_text(config_in_order(line.config))}") if line.config else base
         if suite.kind != Suite.Kind.UPLOADED:
-            kernel = _declared_kernel(line, base, known)
-        elif len(configs[base]) > 1 or (base not in known and _has_prefix(base + " ", before)):
-            kernel = _ensure_kernel(suite, line, told_apart, known)
+            kernel = _declared_kernel(line, base, kernels_by_key)
+        elif len(configs[base]) > 1 or (base not in kernels_by_key and _has_prefix(base + " ", before)):
+            kernel = _ensure_kernel(suite, line, told_apart, kernels_by_key)
         else:
-            kernel = known.get(told_apart) or _ensure_kernel(suite, line, base, known)
-        found.append(kernel)
-    SuiteKernel.objects.bulk_create([kernel for kernel in known.values() if kernel.pk is None], batch_size=500)
-    return found
+            kernel = kernels_by_key.get(told_apart) or _ensure_kernel(suite, line, base, kernels_by_key)
+        kernels.append(kernel)
+    SuiteKernel.objects.bulk_create([kernel for kernel in kernels_by_key.values() if kernel.pk is None], batch_size=500)
+    return kernels
 
 
 def _key(text: str) -> str:
@@ -157,8 +157,8 @@ def _key(text: str) -> str:
 
 def _has_prefix(start: str, ordered: Sequence[str]) -> bool:
     """Whether one of these texts, which are in order, begins with `start`."""
-    at = bisect_left(ordered, start)
-    return at < len(ordered) and ordered[at].startswith(start)
+    index = bisect_left(ordered, start)
+    return index < len(ordered) and ordered[index].startswith(start)
 
 
 def _declared_kernel(line: Record, base: str, known: Mapping[str, SuiteKernel]) -> SuiteKernel:
@@ -168,8 +168,8 @@ def _declared_kernel(line: Record, base: str, known: Mapping[str, SuiteKernel]) 
     tag, dtype = line.words.get("tag"), line.words.get("dtype")
     fits = [kernel for kernel in known.values() if (kernel.op, kernel.shape) == (line.op, dict(line.shape))
             and dtype in (None, kernel.dtype) and (not tag or kernel.key.endswith(f" {tag}"))]
-    given = [kernel for kernel in fits if line.config and kernel.config == dict(line.config)]
-    chosen = fits if len(fits) == 1 else given
+    matches = [kernel for kernel in fits if line.config and kernel.config == dict(line.config)]
+    chosen = fits if len(fits) == 1 else matches
     if len(chosen) != 1:
         raise Refused({"runs": f"line {line.line}: {base}: " + (
             "the suite declares no such kernel" if not fits else "several kernels of the suite fit; say dtype and tag")})
@@ -223,40 +223,40 @@ def _store_rows(lines: Sequence[Record], kernels: Sequence[SuiteKernel], build: 
     numbers: dict[str, int] = {}
     fresh: list[tuple[int, KernelRun]] = []
     ids: list[int | None] = []
-    known = repeated = 0
+    known_count = repeated = 0
     pending: set[Same] = set()
     for line, kernel in zip(lines, kernels, strict=True):
         same = _run_identity(kernel.pk, line.run, line.us)
-        at = samples.get(same) if line.us else labels.get((kernel.pk, line.run))
-        if at is not None or same in pending:
-            known += 1
-            ids.append(at)
+        run_pk = samples.get(same) if line.us else labels.get((kernel.pk, line.run))
+        if run_pk is not None or same in pending:
+            known_count += 1
+            ids.append(run_pk)
             continue
         pending.add(same)
         label = _free_label(line.run, kernel.pk, labels)
         row = _make_row(line, kernel, build, label, 0, said, environment, upload)
-        if line.us and (at := processes.get(_process_of(row))) is not None:
+        if line.us and (run_pk := processes.get(_process_of(row))) is not None:
             repeated += 1
-            ids.append(at)
+            ids.append(run_pk)
             continue
         if (owner := others.get((kernel.pk, line.us))) is not None:
-            if (at := labels.get((kernel.pk, line.run))) is not None:
-                known += 1
-                ids.append(at)
+            if (run_pk := labels.get((kernel.pk, line.run))) is not None:
+                known_count += 1
+                ids.append(run_pk)
                 continue
             row.us, row.n, row.rejected = [], 0, f"these are the samples of a run of {owner}: a run counts for one build"
         labels[kernel.pk, label] = 0
         row.number = numbers.setdefault(line.run, len(numbers))
         fresh.append((len(ids), row))
         ids.append(None)
-    made = [row for _, row in fresh]
-    for row, told in zip(made, run_percentiles(row.us for row in made), strict=True):
-        row.p50_us, row.p95_us = told["p50_us"], told["p95_us"]
-    for (place, _), pk in zip(fresh, copy_runs(made), strict=True):
+    rows = [row for _, row in fresh]
+    for row, percentiles in zip(rows, run_percentiles(row.us for row in rows), strict=True):
+        row.p50_us, row.p95_us = percentiles["p50_us"], percentiles["p95_us"]
+    for (place, _), pk in zip(fresh, copy_runs(rows), strict=True):
         ids[place] = pk
-    return StoredRuns(len(made), known, repeated, sum(bool(row.rejected) for row in made),
+    return StoredRuns(len(rows), known_count, repeated, sum(bool(row.rejected) for row in rows),
                       list(dict.fromkeys(kernel.key for kernel in kernels)),
-                      [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in made if row.rejected))[:10])
+                      [pk for pk in ids if pk], list(dict.fromkeys(row.rejected for row in rows if row.rejected))[:10])
 
 
 def _runs_of_other_builds(lines: Sequence[Record], kernels: Sequence[SuiteKernel],
@@ -266,14 +266,14 @@ def _runs_of_other_builds(lines: Sequence[Record], kernels: Sequence[SuiteKernel
                if len(line.us) >= TELLING_SAMPLES and len(set(line.us)) > 1]
     if not telling:
         return {}
-    medians = {told["p50_us"] for told in run_percentiles(us for _, us in telling)}
+    medians = {percentiles["p50_us"] for percentiles in run_percentiles(us for _, us in telling)}
     rows = KernelRun.objects.filter(kernel__in={kernel for kernel, _ in telling}, p50_us__in=medians, rejected="")
     rows = rows.exclude(build=build)
-    wanted, found = set(telling), {}
+    pairs, names_by_pair = set(telling), {}
     for kernel, us, name in rows.order_by("-id").values_list("kernel_id", "us", "build__name").iterator(chunk_size=500):
-        if (kernel, tuple(us)) in wanted:
-            found[kernel, tuple(us)] = name
-    return found
+        if (kernel, tuple(us)) in pairs:
+            names_by_pair[kernel, tuple(us)] = name
+    return names_by_pair
 
 
 def _run_identity(kernel: int, run: str, us: Sequence[float]) -> Same:

@@ -101,9 +101,9 @@ class GateListApi(APIView):
                          description="of your making: the same request, sent again, answers with the gate it made")])
     def post(self, request: Request) -> Response:
         """Queues the runs, or decides at once from runs that came along. Poll the gate, or ask with ?wait=30."""
-        given = validated(GateRequest, request.data)
-        runs = given.pop("runs", None)
-        gate = services.create_gate(given.pop("suite"), given.pop("build"), owner=request.user, **given,
+        fields = validated(GateRequest, request.data)
+        runs = fields.pop("runs", None)
+        gate = services.create_gate(fields.pop("suite"), fields.pop("build"), owner=request.user, **fields,
                                     request_key=request.headers.get("Idempotency-Key", ""),
                                     runs=runs if isinstance(runs, int) else None,
                                     records=runs if isinstance(runs, list) else None)
@@ -188,10 +188,10 @@ def seconds_to_wait(request: Request, name: str, high: float) -> float:
     if text is None:
         return 0.0
     try:
-        given = float(text)
+        seconds = float(text)
     except ValueError as error:
         raise ValidationError({name: ["must be a number of seconds"]}) from error
-    return min(high, given) if given > 0 else 0.0
+    return min(high, seconds) if seconds > 0 else 0.0
 
 
 CLIENT = "ridgepoint_gate.py"
@@ -212,12 +212,12 @@ class GateReportApi(APIView):
         if kind not in REPORTS:
             raise ValidationError({"format": [f"one of {', '.join(REPORTS)}"]})
         report = REPORTS[kind]
-        found = selectors.gate_document(gate, base=request.build_absolute_uri("/")[:-1])
-        if kind == "junit" and found["exit_code"] is None:
+        document = selectors.gate_document(gate, base=request.build_absolute_uri("/")[:-1])
+        if kind == "junit" and document["exit_code"] is None:
             return Response({"error": "this gate is not decided yet: its test cases have no result", "where": "format",
-                             "hint": f"ask when it has ended: {found['links']['api']}?wait=30", "fields": {}}, status=409)
-        made = words.as_text(_check_run(request, found)).encode() if kind == "github" else report.make(found)
-        return HttpResponse(made, content_type=report.media, headers={
+                             "hint": f"ask when it has ended: {document['links']['api']}?wait=30", "fields": {}}, status=409)
+        content = words.as_text(_check_run(request, document)).encode() if kind == "github" else report.make(document)
+        return HttpResponse(content, content_type=report.media, headers={
             "Content-Disposition": f'attachment; filename="gate-{gate.pk}.{report.ending}"', "Cache-Control": "private, no-cache"})
 
 
@@ -292,8 +292,8 @@ class BaselinesApi(APIView):
     def get(self, request: Request, pk: int) -> Response:
         """Of one environment (that of the newest run, where none is named): what the next build is compared with."""
         suite = get_object_or_404(Suite, pk=pk)
-        asked = {name: value for name in ENVIRONMENT if (value := request.query_params.get(name))}
-        env, every = table.choose_environment(suite, asked)
+        query = {name: value for name in ENVIRONMENT if (value := request.query_params.get(name))}
+        env, every = table.choose_environment(suite, query)
         raw, key = request.query_params.get("samples") in ("1", "true"), request.query_params.get("kernel", "")
         kernels = [kernel for kernel in suite.kernels.filter(enabled=True) if key in ("", kernel.key)]
         if key and not kernels:
@@ -302,11 +302,11 @@ class BaselinesApi(APIView):
             raise ValidationError({"samples": [f"of {MOST_RAW} kernels at most, and the suite has {len(kernels):,}: "
                                                "name one with ?kernel="]})
         lines = table.baseline_lines(kernels, env, samples=raw) if env else []
-        held = [Expected(line.baseline.builds, len(line.baseline.runs), line.baseline.mode) for line in lines]
+        baselines = [Expected(line.baseline.builds, len(line.baseline.runs), line.baseline.mode) for line in lines]
         return Response({
-            "suite": suite.name, "says": table.summary_sentence(suite, env, held, lines),
+            "suite": suite.name, "says": table.summary_sentence(suite, env, baselines, lines),
             "environment": env.where() if env else None,
-            "environments": [{**each["env"].where(), "runs": each["runs"], "builds": each["builds"]} for each in every],
+            "environments": [{**place["env"].where(), "runs": place["runs"], "builds": place["builds"]} for place in every],
             "baseline_runs": suite.baseline_runs, "kernels": [table.line_json(line, raw) for line in lines],
             "changes": [table.change_json(change) for change in table.recent_changes(suite)]})
 

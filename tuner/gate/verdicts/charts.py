@@ -134,8 +134,8 @@ def _ratio_text(ratio: float) -> str:
 def _ticks(axis: RatioAxis) -> list[Tick]:
     low_pct, high_pct = (math.exp(axis.low) - 1) * 100, (math.exp(axis.high) - 1) * 100
     step = next((step for step in TICKS_PCT if (high_pct - low_pct) / step < MOST_TICKS), TICKS_PCT[-1])
-    found = range(math.ceil(low_pct / step), math.floor(high_pct / step) + 1)
-    return [Tick(axis.at(1 + n * step / 100) or LEFT, tick_text(1 + n * step / 100)) for n in found]
+    numbers = range(math.ceil(low_pct / step), math.floor(high_pct / step) + 1)
+    return [Tick(axis.at(1 + n * step / 100) or LEFT, tick_text(1 + n * step / 100)) for n in numbers]
 
 
 def tick_text(ratio: float) -> str:
@@ -271,10 +271,10 @@ def _swarm(places: list[tuple[float, RunMedian, bool]], y: int) -> list[Dot]:
     lanes: dict[int, float] = {}
     steps = [0, *(sign * DOT_PX * n for n in range(1, room // DOT_PX + 1) for sign in (-1, 1))]
     dots: list[Dot] = []
-    for at, run, beyond in sorted(places, key=lambda place: place[0]):
-        step = next((step for step in steps if at - lanes.get(step, -9.0) >= DOT_SHARE), steps[len(dots) % len(steps)])
-        lanes[step] = at
-        dots.append(Dot(at, y + step, run, beyond))
+    for x, run, beyond in sorted(places, key=lambda place: place[0]):
+        step = next((step for step in steps if x - lanes.get(step, -9.0) >= DOT_SHARE), steps[len(dots) % len(steps)])
+        lanes[step] = x
+        dots.append(Dot(x, y + step, run, beyond))
     return dots
 
 

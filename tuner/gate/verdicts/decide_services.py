@@ -72,8 +72,8 @@ def capture_regression_counters(row: Regression, *, owner: Any = None) -> SuiteJ
     """Queue a capture of a regression's kernels in the last good build and the slower one. Raises Refused."""
     if row.good is None:
         raise Refused({"build": "no build is known that was not slower yet, so there is nothing to put beside it"}, status=409)
-    known = set(row.suite.kernels.filter(enabled=True).values_list("key", flat=True))
-    keys = [key for key in row.kernels if key in known][:MOST_KERNELS]
+    enabled_keys = set(row.suite.kernels.filter(enabled=True).values_list("key", flat=True))
+    keys = [key for key in row.kernels if key in enabled_keys][:MOST_KERNELS]
     return _request_or_conflict(row.suite, keys, [row.good.name, row.build.name], owner)
 
 
@@ -209,15 +209,15 @@ def conclude_gate(gate: Gate, judged: Judgement, notes: list[str]) -> None:
     own = judged
     judged, earlier = weigh_earlier_verdicts(gate, own)
     if judged.verdict.verdict == Verdict.SLOWER:
-        rows = [each.row for each in earlier if each.row.build_id == gate.build_id]
+        rows = [standing.row for standing in earlier if standing.row.build_id == gate.build_id]
         judged = replace(judged, green=green_ways(gate, rows))
-    judged = replace(judged, standing=[standing_json(each) for each in earlier])
+    judged = replace(judged, standing=[standing_json(standing) for standing in earlier])
     write_verdict(gate, judged, [*notes, *named_sides(gate, own)], baseline_offer(gate, own))
     keep_verdicts(gate, own, earlier)
     if gate.report["offer"] and judged.verdict.verdict == Verdict.NO_DATA:
         gate.reason = gate.report["offer"]["says"]
     if gate.report["offer"] or judged.verdict.verdict != Verdict.NO_DATA:          # else the reason is theirs already
-        gate.reason += _gone_text([one.kernel.key for one in own.sides.kernels if one.gone])
+        gate.reason += _gone_text([comparison.kernel.key for comparison in own.sides.kernels if comparison.gone])
     gate.status, gate.finished = Status.DONE, timezone.now()
     gate.save()
     _run_follow_ups(gate)
@@ -231,34 +231,34 @@ def _gone_text(keys: list[str]) -> str:
 
 
 def _run_follow_ups(gate: Gate) -> None:
-    for told in (update_regressions, notify_followers, capture_slower_kernels):
-        if told is not notify_followers and gate.status != Status.DONE:
+    for follow_up in (update_regressions, notify_followers, capture_slower_kernels):
+        if follow_up is not notify_followers and gate.status != Status.DONE:
             continue
         try:
             with transaction.atomic():
-                told(gate)
+                follow_up(gate)
         except Exception:
-            log.exception("gate %s is decided, but %s failed", gate.pk, told.__name__)
+            log.exception("gate %s is decided, but %s failed", gate.pk, follow_up.__name__)
 
 
 def baseline_offer(gate: Gate, judged: Judgement) -> dict[str, Any] | None:
     """Return what can be measured here so that there is a baseline, None where there is one."""
     env = judged.sides.env
     if env is None or judged.verdict.verdict != Verdict.NO_DATA or any(
-            one.baseline.runs and not one.gone for one in judged.sides.kernels):
+            comparison.baseline.runs and not comparison.gone for comparison in judged.sides.kernels):
         return None
-    found = sides_selectors.nearest_measured_build(gate, env)
+    nearest = sides_selectors.nearest_measured_build(gate, env)
     others = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="").exclude(build=gate.build_id)
-    seen = found is not None or others.exists()
-    is_first = not seen and all(one.candidate for one in judged.sides.kernels)
-    if found is not None:
-        there, build = found
+    has_runs = nearest is not None or others.exists()
+    is_first = not has_runs and all(comparison.candidate for comparison in judged.sides.kernels)
+    if nearest is not None:
+        there, build = nearest
         says = f"no baseline on {env.text}: {build.name}, the newest build before, was measured elsewhere " \
                f"({', '.join(env.differs(there))})"
     else:
         parent = Build.objects.filter(name=gate.build.parent).exclude(pk=gate.build_id).first() if gate.build.parent else None
         if parent is None:
-            of = "these kernels" if seen else "this suite"
+            of = "these kernels" if has_runs else "this suite"
             return {"says": f"no baseline yet: the runs of {gate.build.name} are the first of {of}, and later builds are "
                             "compared with them", "baseline": "", "measurable": False, "first": is_first}
         build, says = parent, f"no baseline yet: no build of this suite was measured before {gate.build.name}"
@@ -285,9 +285,9 @@ def wake_gates() -> list[int]:
 
 def publish_gate(gate: Gate) -> None:
     """Tell the pages that watch the gate."""
-    told = gate_short(gate)
-    jobs.publish(f"gate.{gate.pk}", "status", told)
-    jobs.publish("home", "gate", told)
+    payload = gate_short(gate)
+    jobs.publish(f"gate.{gate.pk}", "status", payload)
+    jobs.publish("home", "gate", payload)
 
 
 # Accept that kernels are gone: by a click or by the API, for this build and those after it.
@@ -299,7 +299,7 @@ def accept_gone(gate: Gate, *, by: Any = None) -> Gate:
         row = Gate.objects.select_for_update(of=("self",)).select_related("suite", "build", "against").get(pk=gate.pk)
         if row.status in Gate.UNDER_WAY:
             raise Refused({"gate": "it is still going on"}, status=409)
-        gone = [each.kernel for each in row.kernels.filter(facts__gone=True).select_related("kernel")]
+        gone = [line.kernel for line in row.kernels.filter(facts__gone=True).select_related("kernel")]
         if not gone:
             raise Refused({"gate": "none of its kernels is gone"}, status=409)
         for kernel in gone:

@@ -50,15 +50,15 @@ class RunRow:
 def run_rows(row: GateKernel) -> list[RunRow]:
     """Return every run of both sides in the order taken, rejected ones with their reason; one query."""
     sides = dict.fromkeys(row.baseline_runs, BASELINE) | dict.fromkeys(row.candidate_runs, CANDIDATE)
-    found = KernelRun.objects.filter(pk__in=sides).select_related("build", "profile", "job").order_by(
+    runs = KernelRun.objects.filter(pk__in=sides).select_related("build", "profile", "job").order_by(
         "created", "job_id", "number", "id")
     return [RunRow(run, sides[run.pk], order, run.p50_us / row.baseline_us if run.p50_us and row.baseline_us else None)
-            for order, run in enumerate(found, 1)]
+            for order, run in enumerate(runs, 1)]
 
 
 def timed_runs(found: Iterable[RunRow], side: str) -> list[KernelRun]:
     """Return the runs of one side that have a time."""
-    return [each.run for each in found if each.side == side and each.run.p50_us]
+    return [row.run for row in found if row.side == side and row.run.p50_us]
 
 
 @dataclass(frozen=True)
@@ -87,24 +87,24 @@ class MetricChange:
 
 def metric_changes(row: GateKernel, found: Sequence[RunRow]) -> list[MetricChange]:
     """Return every other number that runs report, the median of each side; judged metrics first."""
-    judged = {str(each.get("metric")): each for each in row.facts.get("metrics") or [] if isinstance(each, dict)}
-    told = {side: [_run_metrics(run) for run in timed_runs(found, side)] for side in (BASELINE, CANDIDATE)}
-    names = [*judged, *sorted({name for side in told.values() for run in side for name in run} - set(judged))]
+    judged = {str(metric.get("metric")): metric for metric in row.facts.get("metrics") or [] if isinstance(metric, dict)}
+    runs_by_side = {side: [_run_metrics(run) for run in timed_runs(found, side)] for side in (BASELINE, CANDIDATE)}
+    names = [*judged, *sorted({name for side in runs_by_side.values() for run in side for name in run} - set(judged))]
     out = []
     for name in names:
-        said = judged.get(name, {})
+        metric = judged.get(name, {})
         baseline, candidate = (
-            said[side] if finite_number(said.get(side)) is not None else
-            median(run[name] for run in told[side] if name in run) for side in (BASELINE, CANDIDATE))
-        out.append(MetricChange(NAMES.get(name, name), UNITS.get(name, ""), baseline, candidate, str(said.get("verdict", "")),
-                          str(said.get("reason", ""))))
+            metric[side] if finite_number(metric.get(side)) is not None else
+            median(run[name] for run in runs_by_side[side] if name in run) for side in (BASELINE, CANDIDATE))
+        out.append(MetricChange(NAMES.get(name, name), UNITS.get(name, ""), baseline, candidate, str(metric.get("verdict", "")),
+                          str(metric.get("reason", ""))))
     return out
 
 
 def unknown_counters(found: Sequence[RunRow]) -> list[str]:
     """Return why counters that the suite names are not known, each reason once."""
-    told = [str(each.run.facts["counters_unknown"])[:300] for each in found if each.run.facts.get("counters_unknown")]
-    return list(dict.fromkeys(told))[:5]
+    reasons = [str(row.run.facts["counters_unknown"])[:300] for row in found if row.run.facts.get("counters_unknown")]
+    return list(dict.fromkeys(reasons))[:5]
 
 
 def _run_metrics(run: KernelRun) -> dict[str, float]:
@@ -188,8 +188,8 @@ def _two_build_links(baseline: str, candidate: str) -> dict[str, EvidenceLink]:
     if not baseline or baseline == candidate:
         return {}
     newest: dict[tuple[str, str], int] = {}
-    found = Profile.objects.filter(build__in=[baseline, candidate], status=Profile.Status.READY).order_by("-created")
-    for build, kind, pk in found.values_list("build", "kind", "pk")[:200]:
+    profiles = Profile.objects.filter(build__in=[baseline, candidate], status=Profile.Status.READY).order_by("-created")
+    for build, kind, pk in profiles.values_list("build", "kind", "pk")[:200]:
         newest.setdefault((kind, build), pk)
     ways = {}
     traces = [newest.get((Profile.Kind.TRACE, build)) for build in (baseline, candidate)]
@@ -205,11 +205,11 @@ def _profile_tune_link(row: GateKernel, build: str) -> EvidenceLink:
     """A kernel seen in a capture: its own profile knows operator and shape."""
     stats = (KernelStat.objects.filter(profile__build=build, profile__status=Profile.Status.READY)
              .order_by("-profile__created", "-total_ns"))
-    seen = next((stat for stat in stats[:SEEN] if row.kernel.op in (stat.short_name, capture_name(stat.name))), None)
-    if seen is None:
+    kernel_stat = next((stat for stat in stats[:SEEN] if row.kernel.op in (stat.short_name, capture_name(stat.name))), None)
+    if kernel_stat is None:
         return EvidenceLink("Tune this kernel", "",
                    f"{row.kernel.op} is no operator of the tuner, and no profile of {build} has launches of it")
-    return EvidenceLink("Tune this kernel", reverse("kernel-tune", args=[seen.profile_id, seen.pk]))
+    return EvidenceLink("Tune this kernel", reverse("kernel-tune", args=[kernel_stat.profile_id, kernel_stat.pk]))
 
 
 @dataclass(frozen=True)
@@ -222,13 +222,13 @@ class ProfileOfBuild:
 
 def build_profiles(row: GateKernel, builds: Sequence[str]) -> list[ProfileOfBuild]:
     """Return timelines and counter reports of these builds, newest first."""
-    found = list(Profile.objects.filter(build__in=list(builds), status=Profile.Status.READY).order_by("-created")[:PROFILES])
+    profiles = list(Profile.objects.filter(build__in=list(builds), status=Profile.Status.READY).order_by("-created")[:PROFILES])
     names = {row.kernel.op, row.kernel.family}
-    known: dict[int, KernelStat] = {}
-    for stat in KernelStat.objects.filter(profile__in=found).order_by("profile_id", "-total_ns"):
-        if stat.profile_id not in known and names & {stat.short_name, capture_name(stat.name)}:
-            known[stat.profile_id] = stat
-    return [ProfileOfBuild(profile, known.get(profile.pk)) for profile in found]
+    stats_by_profile: dict[int, KernelStat] = {}
+    for stat in KernelStat.objects.filter(profile__in=profiles).order_by("profile_id", "-total_ns"):
+        if stat.profile_id not in stats_by_profile and names & {stat.short_name, capture_name(stat.name)}:
+            stats_by_profile[stat.profile_id] = stat
+    return [ProfileOfBuild(profile, stats_by_profile.get(profile.pk)) for profile in profiles]
 
 
 def config_rows(found: Sequence[Side]) -> list[tuple[str, list[str]]]:
@@ -272,13 +272,13 @@ def round_under_way(row: GateKernel) -> RoundUnderWay | None:
     jobs = [job for job in row.gate.jobs.filter(status__in=LIVE).order_by("id") if _measures(job, row.kernel.key)]
     if not jobs:
         return None
-    found = KernelRun.objects.filter(job__in=jobs, kernel=row.kernel_id).order_by("id").values_list("build__name", "p50_us")
+    runs = KernelRun.objects.filter(job__in=jobs, kernel=row.kernel_id).order_by("id").values_list("build__name", "p50_us")
     medians: dict[str, list[float]] = defaultdict(list)
-    for name, p50_us in found:
+    for name, p50_us in runs:
         if p50_us:
             medians[name].append(p50_us)
     waiting = "" if any(job.status != SuiteJob.Status.QUEUED for job in jobs) else why_waiting(jobs[0].device)
-    return RoundUnderWay(len(found), sum(job.runs * len(job.builds) for job in jobs),
+    return RoundUnderWay(len(runs), sum(job.runs * len(job.builds) for job in jobs),
                     [BuildMedians(name, values[-MOST_SHOWN:]) for name, values in medians.items()], waiting)
 
 

@@ -90,8 +90,8 @@ class GateKernel(BelowProject):
     @property
     def decided(self) -> Decided:
         """Return the quantity that decided; the p50 where a metric or nothing did."""
-        found = self.quantity(quantity_of(self.reason))
-        return found if found.ratio else self.quantity("p50")
+        quantity = self.quantity(quantity_of(self.reason))
+        return quantity if quantity.ratio else self.quantity("p50")
 
     def quantity(self, name: str) -> Decided:
         """Return a quantity of the kernel's time: "p50", "p95" or "mean"."""

@@ -41,8 +41,8 @@ class WatchedRegression:
 
 def watched_regressions(limit: int) -> tuple[list[WatchedRegression], int]:
     """(newest first, how many there are): open before acknowledged. Five queries, however many."""
-    found = Regression.objects.filter(state__in=Regression.WATCHED)
-    rows = list(found.select_related("suite", "build", "good").order_by(F("state").desc(), "-created", "-id")[:limit])
+    regressions = Regression.objects.filter(state__in=Regression.WATCHED)
+    rows = list(regressions.select_related("suite", "build", "good").order_by(F("state").desc(), "-created", "-id")[:limit])
     told = {row.regression_id: row for row in GateKernel.objects.filter(regression__in=rows)
             .order_by("regression_id", "-gate_id", "place").distinct("regression_id")}
     kernels = {(kernel.suite_id, kernel.key): kernel for kernel in SuiteKernel.objects.filter(
@@ -50,7 +50,7 @@ def watched_regressions(limit: int) -> tuple[list[WatchedRegression], int]:
     names = {build.name for row in rows for build in (row.good, row.build) if build}
     ready = set(Profile.objects.filter(build__in=names, status=Profile.Status.READY).values_list("build", flat=True))
     return [_watched_regression(row, told.get(row.pk), kernels.get((row.suite_id, row.kernels[0])) if row.kernels else None, ready)
-            for row in rows], found.count()
+            for row in rows], regressions.count()
 
 
 def _watched_regression(row: Regression, told: GateKernel | None, kernel: SuiteKernel | None, ready: set[str]) -> WatchedRegression:
@@ -78,25 +78,25 @@ class Measurement:
 
 def gates_under_way(limit: int) -> list[Measurement]:
     """Oldest first. What was wanted and done are runs of its newest job."""
-    found = list(Gate.objects.filter(status__in=Gate.UNDER_WAY).select_related("suite", "build").annotate(
+    gates = list(Gate.objects.filter(status__in=Gate.UNDER_WAY).select_related("suite", "build").annotate(
         newest=Max("jobs")).order_by("created")[:limit])
-    jobs = _runs_by_job([gate.newest for gate in found if gate.newest])
-    return [Measurement(gate, gate.newest, *jobs.get(gate.newest or 0, (0, 0))) for gate in found]
+    jobs = _runs_by_job([gate.newest for gate in gates if gate.newest])
+    return [Measurement(gate, gate.newest, *jobs.get(gate.newest or 0, (0, 0))) for gate in gates]
 
 
 def jobs_under_way(limit: int) -> list[Measurement]:
     """Suite jobs that were not asked for by a gate."""
-    found = list(SuiteJob.objects.filter(status__in=LIVE, gate=None).select_related("suite").order_by("created")[:limit])
-    known = _runs_by_job([job.pk for job in found])
-    return [Measurement(job, job.pk, *known.get(job.pk, (0, 0))) for job in found]
+    jobs = list(SuiteJob.objects.filter(status__in=LIVE, gate=None).select_related("suite").order_by("created")[:limit])
+    runs_by_job = _runs_by_job([job.pk for job in jobs])
+    return [Measurement(job, job.pk, *runs_by_job.get(job.pk, (0, 0))) for job in jobs]
 
 
 def _runs_by_job(ids: list[int]) -> dict[int, tuple[int, int]]:
     """Job → (runs there are, runs wanted), counted by kernel."""
-    found = SuiteJob.objects.filter(pk__in=ids).annotate(done=Count("results"))
+    jobs = SuiteJob.objects.filter(pk__in=ids).annotate(done=Count("results"))
     enabled = dict(SuiteKernel.objects.filter(suite__jobs__in=ids, enabled=True).order_by().values_list("suite").annotate(
         kernels=Count("pk", distinct=True)))
-    return {job.pk: (job.done, wanted_runs(job, enabled.get(job.suite_id, 0))) for job in found}
+    return {job.pk: (job.done, wanted_runs(job, enabled.get(job.suite_id, 0))) for job in jobs}
 
 
 PAGE_ROWS = 50
@@ -120,17 +120,17 @@ class GateRow:
 
 def filtered_gates(wanted: Mapping[str, str]) -> QuerySet[Gate]:
     """Return gates newest first; `verdict` "none" are those without one yet, and an impossible value finds nothing."""
-    found = Gate.objects.select_related("suite", "build", "against", "owner")
+    gates = Gate.objects.select_related("suite", "build", "against", "owner")
     if any("\0" in value for value in wanted.values()):
-        return found.none()
+        return gates.none()
     for name, field in (("suite", "suite__name"), ("gpu", "gpu"), ("status", "status")):
         if wanted.get(name):
-            found = found.filter(**{field: wanted[name]})
+            gates = gates.filter(**{field: wanted[name]})
     if wanted.get("build"):
-        found = found.filter(build__name__icontains=wanted["build"])
+        gates = gates.filter(build__name__icontains=wanted["build"])
     if wanted.get("verdict"):
-        found = found.filter(verdict="" if wanted["verdict"] == "none" else wanted["verdict"])
-    return found
+        gates = gates.filter(verdict="" if wanted["verdict"] == "none" else wanted["verdict"])
+    return gates
 
 
 def gate_rows(found: Iterable[Gate]) -> list[GateRow]:
@@ -149,7 +149,7 @@ def filter_choices() -> dict[str, list[str]]:
     """Return what the filters can be set to."""
     return {"suites": list(Suite.objects.filter(gates__isnull=False).distinct().values_list("name", flat=True)[:200]),
             "gpus": list(Gate.objects.exclude(gpu="").order_by("gpu").values_list("gpu", flat=True).distinct()[:50]),
-            "verdicts": [str(each) for each in Verdict], "statuses": [str(each) for each in Gate.Status]}
+            "verdicts": [str(verdict) for verdict in Verdict], "statuses": [str(status) for status in Gate.Status]}
 
 
 def gate_totals() -> dict[str, int]:
@@ -183,7 +183,7 @@ def gate_rounds(gate: Gate) -> list[RoundProgress]:
     out = []
     for number, job in enumerate(jobs, 1):
         kernels = len(job.kernels) if job.kernels is not None else enabled
-        builds = [str(each.get("build", "")) for each in job.builds]
+        builds = [str(build.get("build", "")) for build in job.builds]
         turns = ", interleaved with the baseline's build" if len(builds) > 1 else ""
         why = f"first runs{turns}" if number == 1 else f"more fresh runs{turns}"
         out.append(RoundProgress(number, job, why, kernels, builds, job.done, job.runs * len(builds) * kernels))
@@ -203,8 +203,8 @@ def kernel_rule(row: GateKernel) -> Rule:
 
 
 def _stored_rule(gate: Gate, name: str) -> dict[str, Any] | None:
-    told = gate.report.get(name)
-    return told if isinstance(told, dict) else None
+    rule = gate.report.get(name)
+    return rule if isinstance(rule, dict) else None
 
 
 def can_compare(old: str, new: str) -> bool:
@@ -215,11 +215,11 @@ def can_compare(old: str, new: str) -> bool:
 
 def gates_between(old: str, new: str, limit: int = 5) -> list[Gate]:
     """Decided gates of `new` that were asked to compare with `old`, or whose baseline held runs of it; newest first."""
-    found = list(Gate.objects.filter(build__name=new).exclude(verdict="").select_related("suite", "build", "against")
+    gates = list(Gate.objects.filter(build__name=new).exclude(verdict="").select_related("suite", "build", "against")
                  .prefetch_related("kernels")[:20])
-    ids = {pk: gate.pk for gate in found if gate.against is None for row in gate.kernels.all() for pk in row.baseline_runs}
-    held = {ids[pk] for pk in KernelRun.objects.filter(pk__in=ids, build__name=old).values_list("pk", flat=True)}
-    return [gate for gate in found if gate.pk in held or (gate.against and gate.against.name == old)][:limit]
+    ids = {pk: gate.pk for gate in gates if gate.against is None for row in gate.kernels.all() for pk in row.baseline_runs}
+    gate_pks = {ids[pk] for pk in KernelRun.objects.filter(pk__in=ids, build__name=old).values_list("pk", flat=True)}
+    return [gate for gate in gates if gate.pk in gate_pks or (gate.against and gate.against.name == old)][:limit]
 
 
 KERNEL_ROWS = 100                 # of a gate's table: a suite may have thousands of kernels
@@ -228,18 +228,18 @@ KERNEL_FILTERS = ("only", "kernel")    # a verdict, and a part of the kernel's n
 
 def kernel_rows(gate: Gate) -> QuerySet[GateKernel]:
     """Return the kernels of a gate, worst first."""
-    found = gate.kernels.select_related("kernel", "regression__build")
-    return found.order_by("place", F("ratio_p50").desc(nulls_last=True), "pk")
+    rows = gate.kernels.select_related("kernel", "regression__build")
+    return rows.order_by("place", F("ratio_p50").desc(nulls_last=True), "pk")
 
 
 def kernel_page(gate: Gate, wanted: Mapping[str, str], number: str | None) -> Page[GateKernel]:
     """Return one page of the kernels that the filters leave."""
-    found = kernel_rows(gate)
+    rows = kernel_rows(gate)
     if wanted.get("only"):
-        found = found.filter(verdict=wanted["only"]) if storable(wanted["only"]) else found.none()
+        rows = rows.filter(verdict=wanted["only"]) if storable(wanted["only"]) else rows.none()
     if wanted.get("kernel"):
-        found = found.filter(kernel__key__icontains=wanted["kernel"]) if storable(wanted["kernel"]) else found.none()
-    return Paginator(found, KERNEL_ROWS).get_page(number)
+        rows = rows.filter(kernel__key__icontains=wanted["kernel"]) if storable(wanted["kernel"]) else rows.none()
+    return Paginator(rows, KERNEL_ROWS).get_page(number)
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class KernelLine:
 
     @property
     def judged(self) -> list[str]:
-        return [str(each.get("metric")) for each in self.row.facts.get("metrics") or [] if isinstance(each, dict)]
+        return [str(metric.get("metric")) for metric in self.row.facts.get("metrics") or [] if isinstance(metric, dict)]
 
     @property
     def worse(self) -> list[dict[str, Any]]:
@@ -267,7 +267,7 @@ class KernelLine:
 def verdict_tally(gate: Gate) -> dict[str, int]:
     """Return verdict -> kernels in the order of severity, only those that there are."""
     counted = dict(gate.kernels.order_by().values_list("verdict").annotate(kernels=Count("pk")))
-    return {str(each): counted[str(each)] for each in ORDER if str(each) in counted}
+    return {str(verdict): counted[str(verdict)] for verdict in ORDER if str(verdict) in counted}
 
 
 def largest_change(gate: Gate) -> GateKernel | None:
@@ -301,9 +301,9 @@ def runs_to_offer(gate: Gate, of: Iterable[GateKernel] | None = None) -> int:
     """Return how many fresh runs of each build should decide `of` these kernels (None: all), at least the suite's."""
     plan = gate.report.get("plan")
     needed = plan.get("needed_each") if isinstance(plan, dict) else None
-    asked = [gate.kernels.order_by().aggregate(most=_largest_fact("more_runs"))["most"]] if of is None else \
+    counts = [gate.kernels.order_by().aggregate(most=_largest_fact("more_runs"))["most"]] if of is None else \
         [row.facts.get("more_runs") for row in of]
-    return max([gate.suite.runs, *(int(number) for each in (needed, *asked) if (number := finite_number(each)) is not None)])
+    return max([gate.suite.runs, *(int(number) for count in (needed, *counts) if (number := finite_number(count)) is not None)])
 
 
 def _largest_fact(name: str) -> Any:
@@ -313,5 +313,5 @@ def _largest_fact(name: str) -> Any:
 def baseline_builds(gate: Gate) -> list[str]:
     """Return the builds whose runs the kernels were compared with, newest first."""
     lists = gate.kernels.order_by().values_list("facts__baseline__builds", flat=True).distinct()
-    names = {str(name) for each in lists if isinstance(each, list) for name in each}
+    names = {str(name) for group in lists if isinstance(group, list) for name in group}
     return list(Build.objects.filter(name__in=names).order_by("-at", "-id").values_list("name", flat=True))

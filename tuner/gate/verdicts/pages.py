@@ -88,13 +88,13 @@ changes_gates = permission_required("tuner.change_gate", raise_exception=True)
 @require_safe
 def gate_list(request: HttpRequest) -> HttpResponse:
     """Which builds were judged, and how?"""
-    wanted = {name: request.GET.get(name, "")[:200] for name in page_selectors.FILTERS}
-    found = page_selectors.filtered_gates(wanted)
-    page = Paginator(found, page_selectors.PAGE_ROWS).get_page(request.GET.get("page"))
+    filters = {name: request.GET.get(name, "")[:200] for name in page_selectors.FILTERS}
+    gates = page_selectors.filtered_gates(filters)
+    page = Paginator(gates, page_selectors.PAGE_ROWS).get_page(request.GET.get("page"))
     rows = page_selectors.gate_rows(page)
-    newest = next(iter(page_selectors.gate_rows(found.exclude(verdict="")[:1])), None)      # whatever page is looked at
+    newest = next(iter(page_selectors.gate_rows(gates.exclude(verdict="")[:1])), None)      # whatever page is looked at
     return render(request, "gate/verdicts/list.html", {
-        "rows": rows, "page": page, "total": page.paginator.count, "wanted": wanted, "filtered": any(wanted.values()),
+        "rows": rows, "page": page, "total": page.paginator.count, "wanted": filters, "filtered": any(filters.values()),
         "choices": page_selectors.filter_choices(), "totals": page_selectors.gate_totals(), "newest": newest,
         "suites": Suite.objects.filter(enabled=True)[:100],
         "live": any(row.gate.status in Gate.UNDER_WAY for row in rows)})
@@ -104,18 +104,18 @@ def gate_list(request: HttpRequest) -> HttpResponse:
 def gate_detail(request: HttpRequest, pk: int) -> HttpResponse:
     """Did this build make anything slower? Parts that follow the rows while it is measured are marked data-live."""
     gate = get_object_or_404(Gate.objects.select_related("suite", "build", "against", "owner"), pk=pk)
-    wanted = {name: request.GET.get(name, "")[:200] for name in page_selectors.KERNEL_FILTERS}
-    page = page_selectors.kernel_page(gate, wanted, request.GET.get("page"))
+    filters = {name: request.GET.get(name, "")[:200] for name in page_selectors.KERNEL_FILTERS}
+    page = page_selectors.kernel_page(gate, filters, request.GET.get("page"))
     drawn = list(page_selectors.kernel_rows(gate)[:PICTURE_ROWS])
     for row in (*page, *drawn):
         row.kernel.suite = gate.suite
-    at = request.GET.get("at", "")
-    chosen = next((row for row in drawn if str(row.pk) == at), drawn[0] if drawn else None)
+    chosen_pk = request.GET.get("at", "")
+    chosen = next((row for row in drawn if str(row.pk) == chosen_pk), drawn[0] if drawn else None)
     rule, tally, builds = page_selectors.gate_rule(gate), page_selectors.verdict_tally(gate), page_selectors.baseline_builds(gate)
     around = selectors.gate_around(gate)
     lines, count = [page_selectors.KernelLine(row) for row in page], sum(tally.values())
     return render(request, "gate/verdicts/detail.html", {
-        "gate": gate, "page": page, "lines": lines, "wanted": wanted, "filtered": any(wanted.values()), "count": count,
+        "gate": gate, "page": page, "lines": lines, "wanted": filters, "filtered": any(filters.values()), "count": count,
         "has_metrics": any(line.judged for line in lines), "rule": rule,
         "tally": tally, "rounds": page_selectors.gate_rounds(gate), "worth": page_selectors.error_rates(gate),
         "largest": page_selectors.largest_change(gate), "worst": drawn[0] if drawn else None,
@@ -142,8 +142,8 @@ def _evidence(row: GateKernel, runs: list[evidence_selectors.RunRow], page: str 
         "row": row, "sides": sides, "shift": _shift(row), "strips_say": _strips_description(sides, row), "page": page,
         "changes": evidence_selectors.metric_changes(row, runs),
         "strips": charts.strip_plot([(side.name, ", ".join(side.builds[:2]), [
-            charts.RunMedian(each.run.p50_us, _run_title(each), f"{page}#run-{each.run.pk}") for each in runs
-            if each.side == side.name and each.run.p50_us]) for side in sides], rule.floor, rule.target,
+            charts.RunMedian(run_row.run.p50_us, _run_title(run_row), f"{page}#run-{run_row.run.pk}") for run_row in runs
+            if run_row.side == side.name and run_row.run.p50_us]) for side in sides], rule.floor, rule.target,
             (row.low, row.high) if row.low and row.high else None)}
 
 
@@ -155,10 +155,10 @@ def _compare_with(gate: Gate, builds: list[str]) -> str:
 
 def _plot_description(found: list[GateKernel], count: int) -> str:
     """The interval plot for who cannot see it."""
-    told = [f"{row.kernel.key} {row.verdict}" + (f" {by.name} {percent_text(by.ratio)}" if by.ratio else "")
-            for row, by in ((row, row.decided) for row in found[:8])]
-    rest = count - len(told)
-    return (f"Ratio of the build's p50 to the baseline's with its interval, {count:,} kernels, worst first: {'; '.join(told)}"
+    texts = [f"{row.kernel.key} {row.verdict}" + (f" {by.name} {percent_text(by.ratio)}" if by.ratio else "")
+             for row, by in ((row, row.decided) for row in found[:8])]
+    rest = count - len(texts)
+    return (f"Ratio of the build's p50 to the baseline's with its interval, {count:,} kernels, worst first: {'; '.join(texts)}"
             + (f"; and {rest:,} more, in the table below." if rest else ". The table below holds the same numbers."))
 
 
@@ -205,8 +205,8 @@ def _run_title(each: evidence_selectors.RunRow) -> str:
 
 def _strips_description(sides: list[evidence_selectors.Side], row: GateKernel) -> str:
     """The run medians for who cannot see them."""
-    told = [f"{side.name}: {side.n} runs, median {side.p50_us:.2f} µs" for side in sides if side.p50_us]
-    return f"Run medians of both builds. {'; '.join([*told, *filter(None, [_shift(row)])])}. The table of runs holds each."
+    texts = [f"{side.name}: {side.n} runs, median {side.p50_us:.2f} µs" for side in sides if side.p50_us]
+    return f"Run medians of both builds. {'; '.join([*texts, *filter(None, [_shift(row)])])}. The table of runs holds each."
 
 
 def _shift(row: GateKernel) -> str:
@@ -216,9 +216,9 @@ def _shift(row: GateKernel) -> str:
 def _neighbours(row: GateKernel) -> dict[str, GateKernel | None]:
     """The kernels of the gate before and after this one."""
     order = list(row.gate.kernels.order_by("place", "id").values_list("pk", flat=True))
-    at = order.index(row.pk)
-    beside = row.gate.kernels.select_related("kernel").in_bulk([*order[max(0, at - 1):at], *order[at + 1:at + 2]])
-    return {"before": beside.get(order[at - 1]) if at else None, "after": beside.get((order[at + 1:at + 2] or [0])[0])}
+    index = order.index(row.pk)
+    beside = row.gate.kernels.select_related("kernel").in_bulk([*order[max(0, index - 1):index], *order[index + 1:index + 2]])
+    return {"before": beside.get(order[index - 1]) if index else None, "after": beside.get((order[index + 1:index + 2] or [0])[0])}
 
 
 @permission_required("tuner.add_gate", raise_exception=True)
@@ -231,14 +231,14 @@ def gate_new(request: HttpRequest) -> HttpResponse:
         return _render_form(request, GateForm(initial=initial, devices=places), initial.get("suite", ""))
     form = GateForm(request.POST, devices=places)
     if form.is_valid():
-        given = form.cleaned_data
+        fields = form.cleaned_data
         try:
             gate = services.create_gate(
-                given["suite"], given["build"], owner=request.user, environment=form.environment(), runs=given["runs"],
-                **{name: given[name] for name in ("against", "parent", "branch", "title", "url")})
+                fields["suite"], fields["build"], owner=request.user, environment=form.environment(), runs=fields["runs"],
+                **{name: fields[name] for name in ("against", "parent", "branch", "title", "url")})
         except Refused as refused:
             for name, problem in refused.fields.items():
-                place = "gpu" if given["gpu"] else "device"
+                place = "gpu" if fields["gpu"] else "device"
                 field = place if name.startswith("environment") else name if name in form.fields else None
                 form.add_error(field, problem if field == name else f"{name}: {problem}")
         else:
@@ -314,7 +314,7 @@ def _capture(request: HttpRequest, capture: Callable[..., SuiteJob], row: GateKe
     except Refused as refused:
         messages.error(request, f"Not captured: {'; '.join(refused.fields.values()).rstrip('.')}.")
     else:
-        builds = " and ".join(each["build"] for each in job.builds)
+        builds = " and ".join(build["build"] for build in job.builds)
         messages.success(request, f"Counters and timelines of {builds} are being captured (job {job.pk}).")
     return redirect(f"{page}#counters")
 
@@ -334,11 +334,11 @@ def baselines(request: HttpRequest, pk: int) -> HttpResponse:
 @permission_required("tuner.add_baselinechange", raise_exception=True)
 def baseline_change(request: HttpRequest, pk: int) -> HttpResponse:
     suite = get_object_or_404(Suite, pk=pk)
-    said = {name: request.POST.get(name, "").strip() for name in ("action", "build", "kernel", "gpu", "note")}
+    fields = {name: request.POST.get(name, "").strip() for name in ("action", "build", "kernel", "gpu", "note")}
     try:
-        change = change_baseline(suite, said, request.user)
+        change = change_baseline(suite, fields, request.user)
     except Refused as error:
-        return _render_baselines(request, suite, {}, said, error.fields, status=400)
+        return _render_baselines(request, suite, {}, fields, error.fields, status=400)
     messages.success(request, f"{change.get_action_display()}: {change.build or 'the newest builds that passed'}. "
                               "Gates from now on are judged by it; earlier verdicts stay.")
     return redirect(reverse("suite-baselines", args=[suite.pk]) + "#history")
@@ -356,9 +356,9 @@ def _render_baselines(request: HttpRequest, suite: Suite, asked: dict[str, str],
     return render(request, "gate/verdicts/baselines.html", {
         "suite": suite, "env": env, "lines": lines, "page": page, "plot": picture,
         "said": _missing_environment_note(asked, env) + table.summary_sentence(suite, env, held, lines),
-        "environments": [{**each, "chosen": each["env"] == env, "query": urlencode(each["env"].where())} for each in every],
+        "environments": [{**place, "chosen": place["env"] == env, "query": urlencode(place["env"].where())} for place in every],
         "changes": [{"row": change, "in_force": change.pk in force} for change in changes],
-        "kernels": list(page), "gpus": sorted({each["env"].gpu for each in every} - {""}),
+        "kernels": list(page), "gpus": sorted({place["env"].gpu for place in every} - {""}),
         "builds": Build.objects.filter(pk__in=KernelRun.objects.filter(kernel__suite=suite).order_by().values("build").distinct())
         [:MOST_BUILDS],
         "actions": ACTIONS, "form": said or {"action": "intended", **{name: request.GET.get(name, "") for name in

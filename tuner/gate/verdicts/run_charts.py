@@ -65,11 +65,11 @@ def order_figure(runs: Sequence[RunSamples]) -> dict[str, Any] | None:
     clock.yaxis.ticker.desired_num_ticks = 3
     clock.yaxis.ticker.min_interval = 1          # MHz: a steady clock would get the same label twice
     clock.yaxis.formatter = NumeralTickFormatter(format="0,0")
-    known = any(run.sm_clock_mhz is not None for run in runs)
-    if not known:
+    has_clocks = any(run.sm_clock_mhz is not None for run in runs)
+    if not has_clocks:
         plot.xaxis.visible = True
         plot.xaxis.axis_label = "run, in the order taken"
-    return item(column(plot, clock, sizing_mode="stretch_width") if known else plot)
+    return item(column(plot, clock, sizing_mode="stretch_width") if has_clocks else plot)
 
 
 @kept_figure

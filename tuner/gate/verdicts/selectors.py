@@ -99,10 +99,10 @@ def progress(gate: Gate, asks_workers: bool = False) -> GateProgressJson:
         return {}
     kernels = len(job.kernels) if job.kernels is not None else gate.suite.kernels.filter(enabled=True).count()
     done = KernelRun.objects.filter(job=job).count()
-    wanted = max(len(job.builds) * job.runs * kernels, done)
+    total = max(len(job.builds) * job.runs * kernels, done)
     waits = why_waiting(job.device) if asks_workers and job.status == SuiteJob.Status.QUEUED else ""
-    says = f"round {gate.rounds}: {done:,} of {wanted:,} kernel runs" if wanted else f"round {gate.rounds}"
-    return {"done": done, "wanted": wanted, "job": job.pk, "round": gate.rounds, "waits": waits,
+    says = f"round {gate.rounds}: {done:,} of {total:,} kernel runs" if total else f"round {gate.rounds}"
+    return {"done": done, "wanted": total, "job": job.pk, "round": gate.rounds, "waits": waits,
             "says": f"{says}; it waits: {waits}" if waits else says}
 
 
@@ -126,14 +126,14 @@ def gate_document(gate: Gate, *, base: str = "") -> GateDocument:
 
 def code_commits(gate: Gate) -> dict[str, str]:
     """Return build → what its code was resolved to, of builds whose code workers fetched: git's commit, or "sha256:…"."""
-    builds = [each for told in gate.jobs.order_by("id").values_list("builds", flat=True) for each in told]
-    return {each["build"]: each["commit"] for each in builds if each.get("commit")}
+    builds = [build for job_builds in gate.jobs.order_by("id").values_list("builds", flat=True) for build in job_builds]
+    return {build["build"]: build["commit"] for build in builds if build.get("commit")}
 
 
 def clocks_held(gate: Gate) -> list[str]:
     """Return what its jobs did to the clocks of the GPU, in words, each once; [] where nobody asked for anything."""
-    told = [environment.get("clock_lock") for environment in gate.jobs.order_by("id").values_list("environment", flat=True)]
-    return list(dict.fromkeys(told_text(lock) for lock in told if is_asked(lock)))
+    locks = [environment.get("clock_lock") for environment in gate.jobs.order_by("id").values_list("environment", flat=True)]
+    return list(dict.fromkeys(told_text(lock) for lock in locks if is_asked(lock)))
 
 
 def later_verdict(gate: Gate) -> str:
@@ -141,8 +141,8 @@ def later_verdict(gate: Gate) -> str:
     if gate.status != Gate.Status.DONE or gate.verdict not in (Verdict.PASS, Verdict.FASTER) or gate.finished is None:
         return ""
     rows = SlowerVerdict.objects.filter(suite=gate.suite_id, build=gate.build_id, over=None, created__gt=gate.finished)
-    asked = gate.against.name if gate.against else ""
-    row = rows.exclude(number=gate.pk).filter(Q(against__in=["", asked]) | Q(first=True)).select_related("kernel").first()
+    against = gate.against.name if gate.against else ""
+    row = rows.exclude(number=gate.pk).filter(Q(against__in=["", against]) | Q(first=True)).select_related("kernel").first()
     return f"since then gate {row.number} says SLOWER of {row.kernel.key} in this build: the build's exit code is 1" if row else ""
 
 
@@ -207,8 +207,8 @@ def link(base: str, name: str, *args: Any) -> str:
 
 def verdict_counts(filters: Mapping[str, str] | None = None) -> dict[str, int]:
     """Return verdict -> gates, of those that have ended."""
-    found = gate_list(filters).filter(status=Gate.Status.DONE).order_by()
-    return dict(found.values_list("verdict").annotate(number=Count("id")))
+    gates = gate_list(filters).filter(status=Gate.Status.DONE).order_by()
+    return dict(gates.values_list("verdict").annotate(number=Count("id")))
 
 
 RE_RUNS = 2                         # by itself; a person may ask for more
@@ -240,15 +240,15 @@ def next_round(gate: Gate, sides: Sides, said: Mapping[str, KernelVerdict], rule
     jobs = list(gate.jobs.order_by("id"))
     if gate.suite.kind == Suite.Kind.UPLOADED or sides.env is None or _count_automatic(jobs) > RE_RUNS or not jobs:
         return None
-    if any(each.verdict == Verdict.SLOWER and _is_settled(compared, each) for compared, each in _pairs(sides, said)):
+    if any(verdict.verdict == Verdict.SLOWER and _is_settled(compared, verdict) for compared, verdict in _pairs(sides, said)):
         return None                         # the suite's verdict is known, whatever the others would say
-    doubtful = [(compared, each) for compared, each in _pairs(sides, said)
-                if each.verdict in (Verdict.AMBIGUOUS, Verdict.SLOWER) or _lacks_named_baseline(gate, compared, each)]
+    doubtful = [(compared, verdict) for compared, verdict in _pairs(sides, said)
+                if verdict.verdict in (Verdict.AMBIGUOUS, Verdict.SLOWER) or _lacks_named_baseline(gate, compared, verdict)]
     if not doubtful:
         return None
     if len(jobs) > 1 and len(jobs[-1].builds) > 1 and not any(compared.stage == AGAIN for compared, _ in doubtful):
         return None                         # the re-run gave no runs of both builds: another would not either
-    more = max((each.more_runs for _, each in doubtful), default=0)
+    more = max((verdict.more_runs for _, verdict in doubtful), default=0)
     return plan_round(gate, sides, [compared for compared, _ in doubtful], rule, more, _round_reason(doubtful))
 
 
@@ -256,7 +256,7 @@ def plan_round(gate: Gate, sides: Sides, kernels: Sequence[KernelComparison], ru
              baseline: str = "") -> PlannedRound:
     """Return a round of those kernels, in turn with the baseline's build where its code can be run."""
     name = baseline or partner_build(gate, sides, kernels)
-    keys = [one.kernel.key for one in kernels]
+    keys = [comparison.kernel.key for comparison in kernels]
     runs = runs_each(len(kernels), max(1, more), rule)
     ours = {"build": gate.build.name, "configs": {key: config for key, config in gate.configs.items() if key in keys}}
     if not name or not can_measure_again(gate.suite):
@@ -266,7 +266,7 @@ def plan_round(gate: Gate, sides: Sides, kernels: Sequence[KernelComparison], ru
 
 
 def _pairs(sides: Sides, said: Mapping[str, KernelVerdict]) -> list[tuple[KernelComparison, KernelVerdict]]:
-    return [(one, said[one.kernel.key]) for one in sides.kernels if one.kernel.key in said]
+    return [(comparison, said[comparison.kernel.key]) for comparison in sides.kernels if comparison.kernel.key in said]
 
 
 def _is_settled(compared: KernelComparison, said: KernelVerdict) -> bool:
@@ -285,7 +285,7 @@ def _count_automatic(jobs: Sequence[SuiteJob]) -> int:
 
 
 def _round_reason(doubtful: Sequence[tuple[KernelComparison, KernelVerdict]]) -> str:
-    counts = Counter(str(each.verdict) for _, each in doubtful)
+    counts = Counter(str(verdict.verdict) for _, verdict in doubtful)
     words = {Verdict.SLOWER: "SLOWER against runs of another session", Verdict.AMBIGUOUS: "AMBIGUOUS",
              Verdict.NO_DATA: "without runs of the build to compare with"}
     return ", ".join(f"{number} kernel{'s' if number != 1 else ''} {words[Verdict(verdict)]}" for verdict, number in counts.items())
@@ -298,7 +298,7 @@ def partner_build(gate: Gate, sides: Sides, kernels: Sequence[KernelComparison])
     before = sides_selectors.interleaved_jobs(gate)
     if before:
         return sides_selectors.job_partner(before[-1], gate)
-    newest = Counter(one.baseline.builds[0].name for one in kernels if one.baseline.builds)
+    newest = Counter(comparison.baseline.builds[0].name for comparison in kernels if comparison.baseline.builds)
     return newest.most_common(1)[0][0] if newest else ""
 
 
@@ -347,14 +347,14 @@ def plan_runs(suite: Suite, runs: int | None, baselines: Sequence[Expected]) -> 
     rule = rule_of(suite.rule)
     kernels = suite.kernels.filter(enabled=True).count()
     candidate = suite.runs if runs is None else runs
-    held = min((each.runs for each in baselines if each.runs), default=0)
+    baseline_runs = min((entry.runs for entry in baselines if entry.runs), default=0)
     baseline, again = suite.baseline_runs, False
-    found = plan.plan_runs(kernels, baseline, candidate, rule)
-    if found.enough and held and not (now := plan.plan_runs(kernels, held, candidate, rule)).enough:
+    run_plan = plan.plan_runs(kernels, baseline, candidate, rule)
+    if run_plan.enough and baseline_runs and not (now := plan.plan_runs(kernels, baseline_runs, candidate, rule)).enough:
         again = can_measure_again(suite)
         candidate = runs_each(kernels, candidate, rule) if again else candidate
-        found, baseline = (plan.plan_runs(kernels, candidate, candidate, rule), candidate) if again else (now, held)
-    elif found.enough and held:
-        found, baseline = plan.plan_runs(kernels, held, candidate, rule), held
-    return {**asdict(found), "kernels": kernels, "candidate_runs": candidate, "baseline_runs": baseline, "interleaved": again,
-            "has_baseline": bool(held)}
+        run_plan, baseline = (plan.plan_runs(kernels, candidate, candidate, rule), candidate) if again else (now, baseline_runs)
+    elif run_plan.enough and baseline_runs:
+        run_plan, baseline = plan.plan_runs(kernels, baseline_runs, candidate, rule), baseline_runs
+    return {**asdict(run_plan), "kernels": kernels, "candidate_runs": candidate, "baseline_runs": baseline, "interleaved": again,
+            "has_baseline": bool(baseline_runs)}

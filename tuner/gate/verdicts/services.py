@@ -125,12 +125,12 @@ def find_suite(suite: Suite | str) -> Suite:
     """Return the suite of this name. Raises Refused, with the names there are."""
     if isinstance(suite, Suite):
         return suite
-    found = Suite.objects.filter(name=suite).first() if isinstance(suite, str) and storable(suite) else None
-    if found is None:
-        known = list(Suite.objects.order_by("name").values_list("name", flat=True)[:20])
-        raise Refused({"suite": f"there is no such suite; there {'are' if len(known) != 1 else 'is'} "
-                                f"{', '.join(known) or 'none yet: make one under /suites/new/'}"}, status=404)
-    return found
+    row = Suite.objects.filter(name=suite).first() if isinstance(suite, str) and storable(suite) else None
+    if row is None:
+        names = list(Suite.objects.order_by("name").values_list("name", flat=True)[:20])
+        raise Refused({"suite": f"there is no such suite; there {'are' if len(names) != 1 else 'is'} "
+                                f"{', '.join(names) or 'none yet: make one under /suites/new/'}"}, status=404)
+    return row
 
 
 def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
@@ -139,7 +139,7 @@ def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
         return {}
     if not isinstance(given, Mapping):
         raise Refused({"environment": "an object with gpu, toolkit (or cuda and triton), driver, device"})
-    read: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, value in given.items():
         if name not in ENVIRONMENT_CHARS:
             raise Refused({"environment": f"choose among {', '.join(ENVIRONMENT_CHARS)}"})
@@ -147,9 +147,9 @@ def parse_environment(given: Mapping[str, Any] | None) -> dict[str, str]:
         if not isinstance(value, str) or not storable(value) or len(value) > most or not (value or " ").isprintable():
             raise Refused({"environment": f"{name}: at most {most} printable characters"})
         if value.strip():
-            read[name] = SPELLINGS.get(name, str.strip)(value)
-    parts: dict[str, str] = {name: read.pop(name) for name in ("cuda", "triton") if name in read}
-    return {"toolkit": toolkit_spelling(toolkit_text(parts)), **read} if parts else read
+            fields[name] = SPELLINGS.get(name, str.strip)(value)
+    parts: dict[str, str] = {name: fields.pop(name) for name in ("cuda", "triton") if name in fields}
+    return {"toolkit": toolkit_spelling(toolkit_text(parts)), **fields} if parts else fields
 
 
 def _comparison_build(name: str, build: Build, suite: Suite) -> Build | None:
@@ -158,18 +158,18 @@ def _comparison_build(name: str, build: Build, suite: Suite) -> Build | None:
         return None
     if name == build.name:
         raise Refused({"against": "the build itself: name an earlier one, or leave it out"})
-    known = Build.objects.filter(name=name).first() if storable(name) else None
-    if known is None and not selectors.can_measure_again(suite):
+    other = Build.objects.filter(name=name).first() if storable(name) else None
+    if other is None and not selectors.can_measure_again(suite):
         raise Refused({"against": "no build of this name is known, and its runs cannot be measured here: send them first"})
-    return known or ensure_build(name)
+    return other or ensure_build(name)
 
 
 def _store_runs(gate: Gate, records: Sequence[Any] | bytes | None, shard: str, attempt: str) -> None:
     """Store uploaded runs; the gate speaks of the environment they were taken in. Raises Refused."""
     if records is None:
         return
-    asked = gate.environment
-    where = {name: asked.get(name, "") for name in ENVIRONMENT}
+    environment = gate.environment
+    where = {name: environment.get(name, "") for name in ENVIRONMENT}
     stored = runs_store(gate.suite, gate.build, records, **where, shard=shard, attempt=attempt, owner=gate.owner)
     if not stored.runs:
         raise Refused({"runs": "no run in what was sent"})
@@ -209,14 +209,14 @@ def _queue_first_round(gate: Gate, runs: int | None) -> None:
 
 def _lacks_runs(gate: Gate, baselines: Sequence[Expected]) -> bool:
     """Return whether the build named to compare with can be measured and has too few runs."""
-    return gate.against is not None and selectors.can_measure_again(gate.suite) and not any(each.runs for each in baselines)
+    return gate.against is not None and selectors.can_measure_again(gate.suite) and not any(baseline.runs for baseline in baselines)
 
 
 def _partner_build(gate: Gate, baselines: Sequence[Expected]) -> str:
     """Return the name of the build to measure in turn, "" without one."""
     if gate.against is not None:
         return gate.against.name
-    return next((each.builds[0].name for each in baselines if each.builds), "")
+    return next((baseline.builds[0].name for baseline in baselines if baseline.builds), "")
 
 
 def known_gpu(suite: Suite, asked: Mapping[str, str]) -> str:
@@ -226,12 +226,12 @@ def known_gpu(suite: Suite, asked: Mapping[str, str]) -> str:
     """
     if not asked.get("gpu"):
         return ""
-    alive = {each["name"] for worker in jobs.workers() for each in worker.get("gpus") or []}
-    seen = {env.gpu for env in measured_environments(suite)} - {""}
-    name = gpu_spelling(asked["gpu"], sorted(alive | seen))
-    if name not in alive | seen:
-        known = ", ".join(sorted(alive | seen)) or "none"
-        raise Refused({"environment": f"no worker has a GPU of the model {asked['gpu']}; known: {known}"}, status=409)
+    alive = {gpu["name"] for worker in jobs.workers() for gpu in worker.get("gpus") or []}
+    measured_gpus = {env.gpu for env in measured_environments(suite)} - {""}
+    name = gpu_spelling(asked["gpu"], sorted(alive | measured_gpus))
+    if name not in alive | measured_gpus:
+        names = ", ".join(sorted(alive | measured_gpus)) or "none"
+        raise Refused({"environment": f"no worker has a GPU of the model {asked['gpu']}; known: {names}"}, status=409)
     return name
 
 
@@ -278,20 +278,20 @@ def measure_gate_again(gate: Gate, *, owner: Any = None, runs: int | None = None
 def _queue_asked_round(gate: Gate, owner: Any, runs: int | None, kernels: Sequence[str] | None) -> None:
     """Order the round that a person asked for. Raises Refused."""
     judged = judge_gate(gate)
-    known = {one.kernel.key: one for one in judged.sides.kernels}
-    if kernels is not None and (wrong := [key for key in kernels if key not in known] if kernels else [""]):
-        raise Refused({"kernels": f"no kernel {wrong[0][:80]!r}; choose among {', '.join(list(known)[:20])}"})
-    doubtful = [one for key, one in known.items() if key in judged.of and judged.of[key].verdict in DOUBTFUL]
-    chosen = [known[key] for key in kernels] if kernels else doubtful or list(known.values())
+    comparisons = {comparison.kernel.key: comparison for comparison in judged.sides.kernels}
+    if kernels is not None and (wrong := [key for key in kernels if key not in comparisons] if kernels else [""]):
+        raise Refused({"kernels": f"no kernel {wrong[0][:80]!r}; choose among {', '.join(list(comparisons)[:20])}"})
+    doubtful = [comparison for key, comparison in comparisons.items() if key in judged.of and judged.of[key].verdict in DOUBTFUL]
+    chosen = [comparisons[key] for key in kernels] if kernels else doubtful or list(comparisons.values())
     rule = rule_of(gate.suite.rule)
     if runs is not None and not (planned := plan_runs(len(chosen), runs, runs, rule)).enough:
         raise Refused({"runs": planned.says})
     offered = (gate.report.get("offer") or {}).get("baseline", "")
-    wanted = selectors.plan_round(gate, judged.sides, chosen, rule, runs or 0, "asked for by a person",
-                                       offered if not any(one.baseline.runs for one in chosen) else "")
+    round_plan = selectors.plan_round(gate, judged.sides, chosen, rule, runs or 0, "asked for by a person",
+                                       offered if not any(comparison.baseline.runs for comparison in chosen) else "")
     gate.error = None
     gate.verdict = ""
-    if not queue_round(gate, wanted, "again", owner):
+    if not queue_round(gate, round_plan, "again", owner):
         raise Refused({"suite": "it cannot be measured now: it is switched off, or its kernels have changed"}, status=409)
 
 
@@ -326,24 +326,24 @@ def run_command(options: Mapping[str, Any], stdout: TextIO | OutputWrapper, stde
     try:
         check_reports(options, options["build"])
         gate = Gate.objects.get(pk=options["gate"]) if options["gate"] is not None else _create_gate(options)
-        found = _follow(gate, float(options["timeout"]), stderr)
+        document = _follow(gate, float(options["timeout"]), stderr)
     except (Refused, client.GateError) as error:
         print(f"error: {error}", file=stderr)
         return ERROR_EXIT_CODE
     except Gate.DoesNotExist:
         print(f"error: there is no gate {options['gate']}", file=stderr)
         return ERROR_EXIT_CODE
-    code, wrong = found["exit_code"], ""
+    code, wrong = document["exit_code"], ""
     try:
-        write_reports(found, options)
+        write_reports(document, options)
         if options.get("json") not in (None, "-"):
-            Path(options["json"]).write_text(words.as_text(found))
+            Path(options["json"]).write_text(words.as_text(document))
     except (client.GateError, OSError) as error:
         wrong = str(error)
         print(f"error: {wrong}", file=stderr)
-    print(json.dumps(found) if options.get("json") == "-" else client.gate_table(found), file=stdout)
+    print(json.dumps(document) if options.get("json") == "-" else client.gate_table(document), file=stdout)
     if code is None:
-        print(f"no verdict within {options['timeout']:.0f} s; the gate goes on: --gate {found['id']}", file=stderr)
+        print(f"no verdict within {options['timeout']:.0f} s; the gate goes on: --gate {document['id']}", file=stderr)
         return client.UNDECIDED
     return ERROR_EXIT_CODE if wrong and code != client.SLOWER else int(code)
 
@@ -366,22 +366,22 @@ def _create_gate(options: Mapping[str, Any]) -> Gate:
 
 def _load_configs(path: str) -> Any:
     try:
-        found = json.loads(Path(path).read_text())
+        configs = json.loads(Path(path).read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise client.GateError(f"{path}: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(configs, dict):
         raise client.GateError(f"{path}: an object is needed, kernel key -> configuration")
-    return found
+    return configs
 
 
 def _follow(gate: Gate, timeout_s: float, stderr: TextIO | OutputWrapper) -> words.GateDocument:
     """The gate's document when it has ended, or as it is after so long."""
-    until, said = time.monotonic() + timeout_s, ""
+    until, last_line = time.monotonic() + timeout_s, ""
     while gate.status in Gate.UNDER_WAY and time.monotonic() < until:
         line = f"gate {gate.pk}: {selectors.progress(gate).get('says') or gate.status}{_missing_worker_note(gate)}"
-        if line != said:
+        if line != last_line:
             print(line, file=stderr, flush=True)
-            said = line
+            last_line = line
         time.sleep(LOOK_EVERY_S)
         gate.refresh_from_db()
     return selectors.gate_document(selectors.gate_list().get(pk=gate.pk), base=settings.PUBLIC_URL)

@@ -29,7 +29,7 @@ def gone_kernels(gate: Gate, env: Env, present: Sequence[SuiteKernel], baselines
     """
     if gate.suite.kind == Suite.Kind.OPERATORS:
         return []
-    builds = {build.pk: build for one in baselines for build in one.builds} or _build_before(gate, env)
+    builds = {build.pk: build for baseline in baselines for build in baseline.builds} or _build_before(gate, env)
     had: dict[int, Position | None] = {}
     rows = KernelRun.objects.filter(kernel__suite=gate.suite, kernel__enabled=True, kernel__declared=False, build__in=builds,
                                     rejected="", **env.where()).exclude(kernel__in=present)
@@ -37,8 +37,8 @@ def gone_kernels(gate: Gate, env: Env, present: Sequence[SuiteKernel], baselines
         had[kernel] = max(filter(None, (had.get(kernel), position(builds[build]))))
     for kernel in _said_before(gate, env):
         had.setdefault(kernel, None)
-    for one in present:
-        had.pop(one.pk, None)
+    for present_kernel in present:
+        had.pop(present_kernel.pk, None)
     accepted = _accepted(gate, had)
     left = [kernel for kernel, newest in had.items()
             if kernel not in accepted or (newest is not None and accepted[kernel] < newest)]
@@ -50,7 +50,7 @@ def _build_before(gate: Gate, env: Env) -> dict[int, Build]:
     lines = {"", branch_line(gate.build)}
     ran = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="", build__at__lt=gate.build.at, **env.where())
     newest = Build.objects.filter(pk__in=ran.order_by().values("build")).exclude(pk=gate.build_id).order_by("-at", "-pk")
-    return {build.pk: build for build in [one for one in newest[:MOST_GATES] if branch_line(one) in lines][:1]}
+    return {build.pk: build for build in [candidate for candidate in newest[:MOST_GATES] if branch_line(candidate) in lines][:1]}
 
 
 def _said_before(gate: Gate, env: Env) -> list[int]:
@@ -67,13 +67,13 @@ def _said_before(gate: Gate, env: Env) -> list[int]:
 
 def _accepted(gate: Gate, kernels: Iterable[int]) -> dict[int, Position]:
     """Kernel -> the newest build, up to this one, from which on somebody accepted that it is gone."""
-    found: dict[int, Position] = {}
+    positions: dict[int, Position] = {}
     changes = BaselineChange.objects.filter(suite=gate.suite, action=BaselineChange.Action.GONE, kernel__in=list(kernels))
     for change in changes.select_related("build"):
         build: Build | None = change.build
         if build is not None and change.kernel_id is not None and position(build) <= position(gate.build):
-            found[change.kernel_id] = max(found.get(change.kernel_id, position(build)), position(build))
-    return found
+            positions[change.kernel_id] = max(positions.get(change.kernel_id, position(build)), position(build))
+    return positions
 
 
 MOST_NAMED = 20                 # kernels in a note
@@ -120,8 +120,8 @@ def load_sides(gate: Gate) -> Sides:
                                              rejected=rejected[kernel.pk]) for kernel in kernels],
                      problem)
     how = {timing for row in ours if not row.rejected and (timing := row.environment.get("timing"))}
-    stored = {pk: _without_other_timings(one, how) for pk, one in load_baselines(kernels, env, gate.build, gate.against,
-                                                                                 without=gate).items()}
+    stored = {pk: _without_other_timings(baseline, how) for pk, baseline in load_baselines(kernels, env, gate.build, gate.against,
+                                                                                           without=gate).items()}
     rejected, timed = _rejected_by_kernel(ours), defaultdict(list)
     elsewhere: Counter[str] = Counter()
     for row in ours:
@@ -136,21 +136,21 @@ def load_sides(gate: Gate) -> Sides:
     compared: list[KernelComparison] = []
     other_code: set[str] = set()
     for kernel in kernels:
-        one, other = _compare_kernel(kernel, stored[kernel.pk], timed[kernel.pk], turns[kernel.pk], rejected[kernel.pk],
-                                     gate.build_id)
-        compared.append(one)
+        comparison, other = _compare_kernel(kernel, stored[kernel.pk], timed[kernel.pk], turns[kernel.pk], rejected[kernel.pk],
+                                            gate.build_id)
+        compared.append(comparison)
         other_code.add(other)
     notes += [f"{name} was measured again, but with another kernel source than its stored runs: those stand as the baseline"
               for name in sorted(other_code - {""})]
     absent = absent_lines(ours) if gate.suite.kind == Suite.Kind.UPLOADED else {}
-    compared = [replace(one, absent=absent.get(one.kernel.pk, "")) for one in compared]
+    compared = [replace(comparison, absent=absent.get(comparison.kernel.pk, "")) for comparison in compared]
     gone = gone_kernels(gate, env, kernels, stored.values())
     names = ", ".join(kernel.key for kernel in gone[:MOST_NAMED]) + (" …" if len(gone) > MOST_NAMED else "")
     if gone and gate.allow_gone:
         notes.append(f"gone, as --allow-gone says: {names}")
     elif gone:
-        held = load_baselines(gone, env, gate.build, gate.against, without=gate)
-        compared += [KernelComparison(kernel, held[kernel.pk], [], gone=True) for kernel in gone]
+        gone_baselines = load_baselines(gone, env, gate.build, gate.against, without=gate)
+        compared += [KernelComparison(kernel, gone_baselines[kernel.pk], [], gone=True) for kernel in gone]
     return Sides(env, compared, "", notes + _failed_partner_notes(gate))
 
 
@@ -175,11 +175,11 @@ def spread_over(of: Sequence[int], most: int) -> list[int]:
 
 
 def _rejected_by_kernel(rows: Iterable[KernelRun]) -> dict[int, list[str]]:
-    found: dict[int, list[str]] = defaultdict(list)
+    reasons_by_id: dict[int, list[str]] = defaultdict(list)
     for row in rows:
         if row.rejected:
-            found[row.kernel_id].append(f"{row.run}: {row.rejected}")
-    return found
+            reasons_by_id[row.kernel_id].append(f"{row.run}: {row.rejected}")
+    return reasons_by_id
 
 
 def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str]:
@@ -192,11 +192,11 @@ def _environment(gate: Gate, rows: Sequence[KernelRun]) -> tuple[Env | None, str
         return None, f"no run of {gate.build.name} gave samples{f': {why}' if why else ''}"
     first = min((row.job_id or 0 for row in timed), default=0)     # a re-run that landed elsewhere is left out, not mixed in
     found = Counter(environment_of(row) for row in timed if (row.job_id or 0) == first or gate.suite.kind == Suite.Kind.UPLOADED)
-    asked = {name: str(gate.environment[name]) for name in ENVIRONMENT if gate.environment.get(name)}
-    fits = [env for env in found if all(_is_spelled(name, value, getattr(env, name)) for name, value in asked.items())]
+    fields = {name: str(gate.environment[name]) for name in ENVIRONMENT if gate.environment.get(name)}
+    fits = [env for env in found if all(_is_spelled(name, value, getattr(env, name)) for name, value in fields.items())]
     if not fits:
-        wanted = ", ".join(f"{name} {value}" for name, value in asked.items())
-        return None, f"asked for {wanted}, but the runs of {gate.build.name} were taken on " \
+        text = ", ".join(f"{name} {value}" for name, value in fields.items())
+        return None, f"asked for {text}, but the runs of {gate.build.name} were taken on " \
                      f"{'; '.join(env.text for env in found)}"
     if len(fits) > 1:
         return None, _mixed_problem(gate, sorted(env.text for env in fits))
@@ -235,9 +235,9 @@ def _mixed_problem(gate: Gate, places: Sequence[str]) -> str:
 
 def _kernels(gate: Gate, rows: Sequence[KernelRun]) -> list[SuiteKernel]:
     """Those that the suite declares, and the seen ones that this build has runs of."""
-    seen = {row.kernel_id for row in rows}
+    kernel_pks = {row.kernel_id for row in rows}
     return [kernel for kernel in gate.suite.kernels.filter(enabled=True)
-            if kernel.declared or kernel.pk in seen]
+            if kernel.declared or kernel.pk in kernel_pks]
 
 
 def absent_lines(rows: Sequence[KernelRun]) -> dict[int, str]:
@@ -247,15 +247,15 @@ def absent_lines(rows: Sequence[KernelRun]) -> dict[int, str]:
     for row in rows:
         of[row.run].add(row.kernel_id)
         shards[row.run] = shard_of(row.environment)
-    wanted = expected_kernels((shards[row.run], row.kernel_id) for row in rows)
-    whole = {run: had for run, had in of.items() if 2 * len(had) > len(wanted[shards[run]])}
-    found = {}
+    kernels_by_shard = expected_kernels((shards[row.run], row.kernel_id) for row in rows)
+    whole = {run: had for run, had in of.items() if 2 * len(had) > len(kernels_by_shard[shards[run]])}
+    texts_by_kernel = {}
     for kernel in {row.kernel_id for row in rows}:
-        asked = [run for run in whole if kernel in wanted[shards[run]]]
-        missing = sorted(run for run in asked if kernel not in whole[run])
+        processes = [run for run in whole if kernel in kernels_by_shard[shards[run]]]
+        missing = sorted(run for run in processes if kernel not in whole[run])
         if missing:
-            found[kernel] = f"{len(missing)} of {len(asked)} processes have no line of it (the first: {missing[0]})"
-    return found
+            texts_by_kernel[kernel] = f"{len(missing)} of {len(processes)} processes have no line of it (the first: {missing[0]})"
+    return texts_by_kernel
 
 
 def shards_awaited(gate: Gate, rows: Sequence[KernelRun]) -> str:
@@ -283,7 +283,7 @@ def interleaved_jobs(gate: Gate) -> list[SuiteJob]:
 
 def job_partner(job: SuiteJob, gate: Gate) -> str:
     """Return the name of the other build of an interleaved job."""
-    return next((str(each["build"]) for each in job.builds if each["build"] != gate.build.name), "")
+    return next((str(build["build"]) for build in job.builds if build["build"] != gate.build.name), "")
 
 
 def _interleaved_runs(gate: Gate, env: Env) -> dict[int, dict[str, list[KernelRun]]]:
@@ -294,11 +294,11 @@ def _interleaved_runs(gate: Gate, env: Env) -> dict[int, dict[str, list[KernelRu
     first = gate.jobs.order_by("id").values_list("id", flat=True).first()
     jobs = interleaved_jobs(gate)
     jobs = [job for job in jobs if job_partner(job, gate) == job_partner(jobs[-1], gate)]
-    found: dict[int, dict[str, list[KernelRun]]] = defaultdict(lambda: defaultdict(list))
+    runs_by_kernel: dict[int, dict[str, list[KernelRun]]] = defaultdict(lambda: defaultdict(list))
     rows = KernelRun.objects.filter(job__in=jobs, rejected="", **env.where()).select_related("build")
     for row in rows.order_by("-created", "-id"):
-        found[row.kernel_id][FIRST if row.job_id == first else AGAIN].append(row)
-    return found
+        runs_by_kernel[row.kernel_id][FIRST if row.job_id == first else AGAIN].append(row)
+    return runs_by_kernel
 
 
 def _compare_kernel(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun], turns: Mapping[str, Sequence[KernelRun]],
@@ -314,10 +314,10 @@ def _compare_kernel(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun
         now = {row.source_hash for row in baseline} - {""}
         if before and now and not before & now:
             return KernelComparison(kernel, stored, timed[:MOST_RUNS], rejected=rejected), build.name
-        taken = Baseline(kernel, stored.mode, baseline[:MOST_RUNS], [build], stored.change, earlier=stored.earlier)
-        return KernelComparison(kernel, taken, candidate[:MOST_RUNS], stage, rejected), ""
-    kept, left_out = _on_the_baselines_cards(kernel, stored, timed)
-    return KernelComparison(kernel, stored, kept[:MOST_RUNS], rejected=[*rejected, *left_out]), ""
+        turn_baseline = Baseline(kernel, stored.mode, baseline[:MOST_RUNS], [build], stored.change, earlier=stored.earlier)
+        return KernelComparison(kernel, turn_baseline, candidate[:MOST_RUNS], stage, rejected), ""
+    card_runs, left_out = _on_the_baselines_cards(kernel, stored, timed)
+    return KernelComparison(kernel, stored, card_runs[:MOST_RUNS], rejected=[*rejected, *left_out]), ""
 
 
 def _on_the_baselines_cards(kernel: SuiteKernel, stored: Baseline, timed: list[KernelRun]) -> tuple[list[KernelRun], list[str]]:
@@ -334,8 +334,8 @@ def _on_the_baselines_cards(kernel: SuiteKernel, stored: Baseline, timed: list[K
 
 def nearest_measured_build(gate: Gate, env: Env) -> tuple[Env, Build] | None:
     """Return where else the suite has runs of an earlier build, and that build; the same GPU model first."""
-    found = [each["env"] for each in environment_counts(gate.suite)]
-    nearest = sorted((one for one in found if one != env), key=lambda one: (one.gpu != env.gpu, one.recorded != env.recorded))
+    envs = [place["env"] for place in environment_counts(gate.suite)]
+    nearest = sorted((other for other in envs if other != env), key=lambda one: (one.gpu != env.gpu, one.recorded != env.recorded))
     for there in nearest:
         earlier = KernelRun.objects.filter(kernel__suite=gate.suite, rejected="", build__at__lte=gate.build.at, **there.where())
         row = earlier.exclude(build=gate.build_id).select_related("build").order_by("-build__at", "-build_id").first()

@@ -62,8 +62,8 @@ def basis_of(one: KernelComparison, said: KernelVerdict, asked_runs: int | None 
 
 def basis_from(stored: Mapping[str, Any]) -> Basis:
     """Return a basis as a row keeps it; what it does not name is unknown."""
-    known = {each.name for each in fields(Basis)}
-    return Basis(**{name: value for name, value in stored.items() if name in known})
+    names = {each.name for each in fields(Basis)}
+    return Basis(**{name: value for name, value in stored.items() if name in names})
 
 
 def weaker_points(first: Basis, now: Basis, kind: str, accepted: bool = False) -> list[str]:
@@ -72,22 +72,22 @@ def weaker_points(first: Basis, now: Basis, kind: str, accepted: bool = False) -
     kind      of the suite: only uploaded baselines may hold runs that somebody chose
     accepted  a person said since that a change of the baseline is intended: another baseline is no weaker point then
     """
-    found = []
+    points = []
     if first.config != now.config:
-        found.append(f"configuration {_config_text(now.config)} instead of {_config_text(first.config)}")
+        points.append(f"configuration {_config_text(now.config)} instead of {_config_text(first.config)}")
     for name, sign in LENIENT.items():
         old, new = finite_number(first.rule.get(name)), finite_number(now.rule.get(name))
         if old is not None and new is not None and sign * (new - old) > 0:
-            found.append(f"{name.replace('_', ' of the ')} {100 * new:g} % instead of {100 * old:g} %")
+            points.append(f"{name.replace('_', ' of the ')} {100 * new:g} % instead of {100 * old:g} %")
     if dict(first.metrics) != dict(now.metrics):
-        found.append("other limits beside time")
+        points.append("other limits beside time")
     if dict(first.policy) != dict(now.policy) or list(first.timing) != list(now.timing):
-        found.append("runs timed by another policy")
+        points.append("runs timed by another policy")
     if now.candidate_runs < first.candidate_runs:
-        found.append(f"{now.candidate_runs} run{'s' if now.candidate_runs != 1 else ''} instead of {first.candidate_runs}")
+        points.append(f"{now.candidate_runs} run{'s' if now.candidate_runs != 1 else ''} instead of {first.candidate_runs}")
     if not accepted:
-        found += _baseline_points(first, now, kind)
-    return found
+        points += _baseline_points(first, now, kind)
+    return points
 
 
 def _baseline_points(first: Basis, now: Basis, kind: str) -> list[str]:
@@ -135,16 +135,16 @@ def standing_rows(gate: Gate) -> list[SlowerVerdict]:
     One of a gate that was told which build to compare with bears on others only where it was the first verdict of the build.
     """
     rows = SlowerVerdict.objects.filter(suite=gate.suite_id, over=None).select_related("kernel", "build", "owner")
-    asked = gate.against.name if gate.against else ""
-    mine = [row for row in rows.filter(build=gate.build_id) if row.against in ("", asked) or row.first]
-    known = {row.kernel_id for row in mine}
-    return mine + [row for row in _renamed(gate, rows.exclude(build=gate.build_id)) if row.kernel_id not in known]
+    against = gate.against.name if gate.against else ""
+    mine = [row for row in rows.filter(build=gate.build_id) if row.against in ("", against) or row.first]
+    kernel_pks = {row.kernel_id for row in mine}
+    return mine + [row for row in _renamed(gate, rows.exclude(build=gate.build_id)) if row.kernel_id not in kernel_pks]
 
 
 def _renamed(gate: Gate, rows: Any) -> list[SlowerVerdict]:
     """Rows of builds that are this one under another name: same place among builds, same kernel source."""
-    found = [row for row in rows.filter(against="")[:500] if _same_change(gate, row)]
-    return [row for row in found if _sources(row.build_id, row.kernel_id) & _sources(gate.build_id, row.kernel_id)]
+    candidates = [row for row in rows.filter(against="")[:500] if _same_change(gate, row)]
+    return [row for row in candidates if _sources(row.build_id, row.kernel_id) & _sources(gate.build_id, row.kernel_id)]
 
 
 def _same_change(gate: Gate, row: SlowerVerdict) -> bool:
@@ -161,29 +161,29 @@ def _sources(build: int, kernel: int) -> set[str]:
 def weigh_earlier_verdicts(gate: Gate, judged: Judgement) -> tuple[Judgement, list[Standing]]:
     """Return the judgement with kernels that stay SLOWER, and what is said of each earlier verdict. Writes nothing."""
     rows = standing_rows(gate)
-    compared = {one.kernel.pk: one for one in judged.sides.kernels}
-    found = [_weigh(gate, row, compared.get(row.kernel_id), judged) for row in rows]
-    kernels = {each.key: each for each in judged.verdict.kernels}
+    compared = {comparison.kernel.pk: comparison for comparison in judged.sides.kernels}
+    standings = [_weigh(gate, row, compared.get(row.kernel_id), judged) for row in rows]
+    kernels = {kernel.key: kernel for kernel in judged.verdict.kernels}
     sides = list(judged.sides.kernels)
-    for each in found:
-        key, one = each.row.kernel.key, compared.get(each.row.kernel_id)
+    for each in standings:
+        key, comparison = each.row.kernel.key, compared.get(each.row.kernel_id)
         said = kernels.get(key)
-        if each.stays and (said is None or one is None):
+        if each.stays and (said is None or comparison is None):
             kernels[key] = KernelVerdict(each.row.kernel.op, each.row.kernel.shape, None, key, Verdict.SLOWER, each.says)
-            if one is None:
+            if comparison is None:
                 sides.append(_absent(each.row))
         elif said is not None and each.stays:
             kernels[key] = replace(said, verdict=Verdict.SLOWER, reason=f"{each.says}. By itself {said.verdict}: {said.reason}")
         elif said is not None and each.accepted and said.verdict == Verdict.NO_DATA:
             kernels[key] = replace(said, verdict=Verdict.PASS, reason=each.says)
     ordered = sorted(kernels.values(), key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
-    verdict = worst_verdict([each.verdict for each in ordered])
-    stays = [each for each in found if each.stays]
+    verdict = worst_verdict([kernel.verdict for kernel in ordered])
+    stays = [standing for standing in standings if standing.stays]
     reason = judged.verdict.reason
     if verdict != judged.verdict.verdict:
-        reason = _stays_sentence(stays) if stays else _accepted_sentence(found)
-    told = replace(judged.verdict, verdict=verdict, reason=reason, kernels=ordered)
-    return replace(judged, verdict=told, sides=replace(judged.sides, kernels=sides)), found
+        reason = _stays_sentence(stays) if stays else _accepted_sentence(standings)
+    suite_verdict = replace(judged.verdict, verdict=verdict, reason=reason, kernels=ordered)
+    return replace(judged, verdict=suite_verdict, sides=replace(judged.sides, kernels=sides)), standings
 
 
 def _absent(row: SlowerVerdict) -> KernelComparison:
@@ -192,38 +192,38 @@ def _absent(row: SlowerVerdict) -> KernelComparison:
 
 def _weigh(gate: Gate, row: SlowerVerdict, one: KernelComparison | None, judged: Judgement) -> Standing:
     """What becomes of one earlier SLOWER by what this gate says."""
-    said = judged.of.get(row.kernel.key)
+    verdict = judged.of.get(row.kernel.key)
     before = _earlier_text(row)
     answer, full = acceptance(row)
-    if row.build_id != gate.build_id and (one is None or said is None or
-                                          basis_from(row.basis).config != basis_of(one, said).config):
-        return Standing(row, False, "", str(said.verdict) if said else "")      # another configuration: may well be the fix
-    if said is None or one is None:
+    if row.build_id != gate.build_id and (one is None or verdict is None or
+                                          basis_from(row.basis).config != basis_of(one, verdict).config):
+        return Standing(row, False, "", str(verdict.verdict) if verdict else "")      # another configuration: may well be the fix
+    if verdict is None or one is None:
         if full:
             return Standing(row, False, f"{before}; {answer}", accepted=True)
         why = "it is switched off in the suite or bears another name" if not row.kernel.enabled else "this gate has no run of it"
         return Standing(row, True, f"{before} and stays so: {why}")
-    if said.verdict == Verdict.SLOWER:
-        return Standing(row, False, "", str(said.verdict))
+    if verdict.verdict == Verdict.SLOWER:
+        return Standing(row, False, "", str(verdict.verdict))
     if full:
-        return Standing(row, False, f"{before}; {answer}", str(said.verdict), accepted=True)
+        return Standing(row, False, f"{before}; {answer}", str(verdict.verdict), accepted=True)
     env = judged.sides.env
     here = environment_of(row)
     points = [] if env == here else [f"on {env.text if env else 'an unknown GPU'} instead of {here.text}"]
-    points += weaker_points(basis_from(row.basis), basis_of(one, said, asked_runs(gate)), gate.suite.kind, accepted=bool(answer))
-    if said.verdict not in FINE:
+    points += weaker_points(basis_from(row.basis), basis_of(one, verdict, asked_runs(gate)), gate.suite.kind, accepted=bool(answer))
+    if verdict.verdict not in FINE:
         # in doubt or without runs, asked in the same way: that is this gate's answer, and the earlier one is not taken back
         stays = bool(points)
-        told = f"{before} and stays so, this gate was asked otherwise: {'; '.join(points[:MOST_POINTS])}" if stays else ""
-        return Standing(row, stays, told, str(said.verdict))
+        sentence = f"{before} and stays so, this gate was asked otherwise: {'; '.join(points[:MOST_POINTS])}" if stays else ""
+        return Standing(row, stays, sentence, str(verdict.verdict))
     if points:
         return Standing(row, True, f"{before} and stays so, this gate was asked otherwise: {'; '.join(points[:MOST_POINTS])}",
-                        str(said.verdict))
+                        str(verdict.verdict))
     if row.said_not + 1 < row.said_slower:
         return Standing(row, True, f"{before} and stays so: {row.said_slower} gates asked in this way say SLOWER, "
-                                   f"{row.said_not + 1} do{'es' if row.said_not == 0 else ''} not", str(said.verdict))
+                                   f"{row.said_not + 1} do{'es' if row.said_not == 0 else ''} not", str(verdict.verdict))
     more = f" ({answer})" if answer else ""
-    return Standing(row, False, f"{before}; asked in at least the same way, this gate does not{more}", str(said.verdict))
+    return Standing(row, False, f"{before}; asked in at least the same way, this gate does not{more}", str(verdict.verdict))
 
 
 def asked_runs(gate: Gate) -> int | None:
@@ -246,11 +246,11 @@ def acceptance(row: SlowerVerdict) -> tuple[str, bool]:
             who = change.author.get_username() if change.author else "somebody"
             return f"{who} said on {_day(change.created)} that the speed of {change.build.name} is intended: {change.note}", full
     where = {name: getattr(row, name) for name in ENVIRONMENT}
-    for found in Regression.objects.filter(suite=row.suite_id, state=Regression.State.ENVIRONMENT, build=row.build_id,
-                                           kind=Regression.Kind.STEP, **where):
-        if row.kernel.key in found.kernels:
-            last: Mapping[str, Any] = found.history[-1] if found.history else {}
-            note = f": {found.note}" if found.note else ""
+    for regression in Regression.objects.filter(suite=row.suite_id, state=Regression.State.ENVIRONMENT, build=row.build_id,
+                                                kind=Regression.Kind.STEP, **where):
+        if row.kernel.key in regression.kernels:
+            last: Mapping[str, Any] = regression.history[-1] if regression.history else {}
+            note = f": {regression.note}" if regression.note else ""
             return (f"{last.get('who') or 'somebody'} said on {str(last.get('at', ''))[:10]} that the environment did it, not the "
                     f"build{note}"), True
     return "", False
@@ -261,13 +261,13 @@ def _day(at: Any) -> str:
 
 
 def _stays_sentence(stays: Sequence[Standing]) -> str:
-    named = "; ".join(each.says for each in stays[:MOST_NAMED])
+    named = "; ".join(standing.says for standing in stays[:MOST_NAMED])
     more = len(stays) - MOST_NAMED
     return named + (f"; and {more} more kernel{'s' if more != 1 else ''}" if more > 0 else "")
 
 
 def _accepted_sentence(found: Sequence[Standing]) -> str:
-    return "; ".join(each.says for each in found if each.accepted and each.says)[:2000]
+    return "; ".join(standing.says for standing in found if standing.accepted and standing.says)[:2000]
 
 
 def green_ways(gate: Gate, rows: Sequence[SlowerVerdict]) -> str:
@@ -284,11 +284,11 @@ def green_ways(gate: Gate, rows: Sequence[SlowerVerdict]) -> str:
 
 def named_sides(gate: Gate, own: Judgement) -> list[str]:
     """Return what a reader must know of the other side: a person pinned it, or it is itself known to be slower."""
-    pinned = {one.baseline.change.pk: one.baseline.change for one in own.sides.kernels
-              if one.baseline.mode == "pinned" and one.baseline.change is not None}
+    pinned = {comparison.baseline.change.pk: comparison.baseline.change for comparison in own.sides.kernels
+              if comparison.baseline.mode == "pinned" and comparison.baseline.change is not None}
     notes = [f"the baseline is pinned to {change.build} by {change.author.get_username() if change.author else 'somebody'}, "
              f"{_day(change.created)}{f': {change.note}' if change.note else ''}" for change in list(pinned.values())[:MOST_NAMED]]
-    chosen = [one for one in own.sides.kernels if one.baseline.mode != "rolling"]
+    chosen = [comparison for comparison in own.sides.kernels if comparison.baseline.mode != "rolling"]
     pairs = {(build.pk, one.kernel.pk) for one in chosen for build in one.baseline.builds if build.pk != gate.build_id}
     if pairs:
         slow = SlowerVerdict.objects.filter(suite=gate.suite_id, over=None, build__in={build for build, _ in pairs})
@@ -305,32 +305,32 @@ def keep_verdicts(gate: Gate, own: Judgement, found: Sequence[Standing]) -> None
     own  the judgement before earlier verdicts were weighed
     """
     now = timezone.now()
-    for each in found:
-        if each.row.build_id != gate.build_id or each.by_itself == Verdict.SLOWER:
+    for standing in found:
+        if standing.row.build_id != gate.build_id or standing.by_itself == Verdict.SLOWER:
             continue
-        if each.by_itself in FINE and not each.accepted and "asked otherwise" not in each.says:
-            SlowerVerdict.objects.filter(pk=each.row.pk).update(said_not=F("said_not") + 1)
-        if not each.stays and each.says and (each.by_itself in FINE or each.accepted):
-            SlowerVerdict.objects.filter(pk=each.row.pk).update(over=now, over_because=each.says)
+        if standing.by_itself in FINE and not standing.accepted and "asked otherwise" not in standing.says:
+            SlowerVerdict.objects.filter(pk=standing.row.pk).update(said_not=F("said_not") + 1)
+        if not standing.stays and standing.says and (standing.by_itself in FINE or standing.accepted):
+            SlowerVerdict.objects.filter(pk=standing.row.pk).update(over=now, over_because=standing.says)
     env = own.sides.env
     if env is None:
         return
     against = gate.against.name if gate.against else ""
     decided = Gate.objects.filter(suite=gate.suite_id, build=gate.build_id, status=Gate.Status.DONE,
                                   verdict__in=[*FINE, Verdict.SLOWER]).exclude(pk=gate.pk).exists()
-    compared = {one.kernel.key: one for one in own.sides.kernels}
-    for key, said in own.of.items():
-        if said.verdict == Verdict.SLOWER and key in compared:
-            _keep_slower(gate, compared[key], said, env, against, not decided)
+    compared = {comparison.kernel.key: comparison for comparison in own.sides.kernels}
+    for key, verdict in own.of.items():
+        if verdict.verdict == Verdict.SLOWER and key in compared:
+            _keep_slower(gate, compared[key], verdict, env, against, not decided)
 
 
 def _keep_slower(gate: Gate, one: KernelComparison, said: KernelVerdict, env: Env, against: str, first: bool) -> None:
     fresh = {"suite": gate.suite, "gate": gate, "number": gate.pk, "first": first,
              "basis": asdict(basis_of(one, said, asked_runs(gate))), "ratio": said.p50.ratio if said.p50 else None,
              "owner": gate.owner}
-    row, made = SlowerVerdict.objects.get_or_create(build=gate.build, kernel=one.kernel, against=against, **env.where(),
-                                                    defaults=fresh)
-    if made:
+    row, is_new = SlowerVerdict.objects.get_or_create(build=gate.build, kernel=one.kernel, against=against, **env.where(),
+                                                      defaults=fresh)
+    if is_new:
         return
     if row.over is not None:                    # it was cleared, and is said anew
         SlowerVerdict.objects.filter(pk=row.pk).update(**{**fresh, "created": timezone.now()}, over=None, over_because="",

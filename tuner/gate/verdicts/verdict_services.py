@@ -39,10 +39,10 @@ MOST_RUNS = 4_000           # newest runs of a kernel's other builds that are re
 
 def doubt_other_cards(gate: Gate, sides: Sides, kernels: Sequence[KernelVerdict]) -> list[KernelVerdict]:
     """Return the verdicts; SLOWER becomes AMBIGUOUS where the card did it, or may have. Runs in turn share a card: they stand."""
-    compared = {one.kernel.key: one for one in sides.kernels}
-    ratios = {each.key: each.p50.ratio for each in kernels if each.p50 is not None}
-    return [_doubt(gate, compared[each.key], each, [ratio for key, ratio in ratios.items() if key != each.key])
-            if each.verdict == Verdict.SLOWER and each.key in compared else each for each in kernels]
+    compared = {comparison.kernel.key: comparison for comparison in sides.kernels}
+    ratios = {kernel.key: kernel.p50.ratio for kernel in kernels if kernel.p50 is not None}
+    return [_doubt(gate, compared[kernel.key], kernel, [ratio for key, ratio in ratios.items() if key != kernel.key])
+            if kernel.verdict == Verdict.SLOWER and kernel.key in compared else kernel for kernel in kernels]
 
 
 def _doubt(gate: Gate, one: KernelComparison, said: KernelVerdict, others: Sequence[float]) -> KernelVerdict:
@@ -80,10 +80,10 @@ def _sentence(answer: CardAnswer, said: KernelVerdict, card: str, theirs: set[st
     where = f"all its runs are of {_short(card)}, the baseline's of {_named(theirs)}"
     ask = f"For a verdict, run it on {_named(theirs)}, or the baseline's build on {_short(card)}"
     if answer.kind == "card":
-        known = f"{_short(card)} is {percent_text(answer.effect or 1)} slower with other builds too"
-        return f"this GPU, not the build: {size}, and {known}; {where}. {ask}"
-    seen = "the other kernels are slower as well" if answer.common else "no other kernel tells them apart"
-    return f"this GPU or the build, which cannot be told: {size}; {where}, and {seen}. {ask}"
+        effect_text = f"{_short(card)} is {percent_text(answer.effect or 1)} slower with other builds too"
+        return f"this GPU, not the build: {size}, and {effect_text}; {where}. {ask}"
+    kernels_text = "the other kernels are slower as well" if answer.common else "no other kernel tells them apart"
+    return f"this GPU or the build, which cannot be told: {size}; {where}, and {kernels_text}. {ask}"
 
 
 def _cleared(answer: CardAnswer) -> str:
@@ -111,18 +111,18 @@ BESIDE = timedelta(hours=6)         # what was sent within it, to be compared wi
 
 def sessions_of(gate: Gate, group: Sequence[KernelComparison]) -> Sessions | None:
     """Return how far sessions differ, for kernels of one round; None where both sides are of one: in turn, or recorded."""
-    compared = [one for one in group if one.candidate and one.baseline.runs]
-    if not compared or any(one.stage != STORED for one in group) or compared[0].candidate[0].recorded:
+    compared = [comparison for comparison in group if comparison.candidate and comparison.baseline.runs]
+    if not compared or any(comparison.stage != STORED for comparison in group) or compared[0].candidate[0].recorded:
         return None
     if gate.against is not None and _are_beside(compared[0]):
         return None
-    baseline = round(median(len(one.baseline.builds) or 1 for one in compared))
+    baseline = round(median(len(comparison.baseline.builds) or 1 for comparison in compared))
     return estimate_sessions(_history(gate, compared), baseline)
 
 
 def are_one_after_other(gate: Gate, group: Sequence[KernelComparison]) -> bool:
     """Return whether two builds of one session were sent one after the other: a drift of the machine may lie between them."""
-    compared = [one for one in group if one.candidate and one.baseline.runs]
+    compared = [comparison for comparison in group if comparison.candidate and comparison.baseline.runs]
     if not compared or gate.against is None or any(one.stage != STORED for one in group) or compared[0].candidate[0].recorded:
         return False
     first = compared[0]
@@ -135,8 +135,8 @@ def _are_beside(one: KernelComparison) -> bool:
 
 def _history(gate: Gate, compared: Sequence[KernelComparison]) -> dict[str, list[list[float]]]:
     """Kernel -> run medians of each earlier build of its present level, by a fixed number of queries."""
-    at = spread_over(range(len(compared)), MOST_KERNELS)
-    chosen = {compared[place].kernel.pk: compared[place] for place in at}
+    places = spread_over(range(len(compared)), MOST_KERNELS)
+    chosen = {compared[place].kernel.pk: compared[place] for place in places}
     where = environment_of(compared[0].candidate[0]).where()
     rows = KernelRun.objects.filter(kernel__in=chosen, rejected="", p50_us__gt=0, build__at__lte=gate.build.at, **where)
     ids = rows.exclude(build=gate.build_id).order_by().values_list("build", flat=True).distinct()
@@ -146,15 +146,15 @@ def _history(gate: Gate, compared: Sequence[KernelComparison]) -> dict[str, list
     ][:MOST_BUILDS]}
     slower = set(GateKernel.objects.filter(kernel__in=chosen, gate__build__in=builds, verdict=Verdict.SLOWER).order_by()
                  .values_list("kernel", "gate__build"))
-    found: dict[str, list[list[float]]] = defaultdict(list)
+    sessions_by_key: dict[str, list[list[float]]] = defaultdict(list)
     rows = rows.filter(build__in=builds).order_by()
     for kernel, build, us in rows.values_list("kernel", "build").annotate(us=ArrayAgg("p50_us")):
         one = chosen[kernel]
         change = one.baseline.change
         since = max((position(each) for each in (one.baseline.since, change.build if change else None) if each), default=None)
         if (kernel, build) not in slower and (since is None or position(builds[build]) >= since):
-            found[one.kernel.key].append(us)
-    return {key: _of_one_level(sessions) for key, sessions in found.items()}
+            sessions_by_key[one.kernel.key].append(us)
+    return {key: _of_one_level(sessions) for key, sessions in sessions_by_key.items()}
 
 
 def _of_one_level(sessions: Sequence[list[float]]) -> list[list[float]]:
@@ -187,14 +187,14 @@ def judge_gate(gate: Gate) -> Judgement:
         reason = sides.problem or "the suite has no kernel that is enabled"
         return Judgement(sides, SuiteVerdict(Verdict.NO_DATA, reason, [], rule.alpha), {})
     rounds = [_judge_round(gate, group, len(sides.kernels)) for group in split_rounds(sides.kernels)]
-    of = {each.key: each for part in rounds for each in part.kernels}
+    of = {kernel.key: kernel for part in rounds for kernel in part.kernels}
     kernels = [_explain(of[one.kernel.key], one, sides) for one in sides.kernels if one.kernel.key in of]
     kernels = doubt_other_cards(gate, sides, kernels)
     kernels.sort(key=lambda each: (ORDER.index(each.verdict), -(each.p50.ratio if each.p50 else 0.0)))
-    verdict = worst_verdict([each.verdict for each in kernels])
+    verdict = worst_verdict([kernel.verdict for kernel in kernels])
     reason = _no_data_reason(kernels, sides) if verdict == Verdict.NO_DATA else suite_reason(verdict, kernels)
-    told = replace(rounds[0], verdict=verdict, reason=reason, kernels=kernels)          # the plan is the first round's
-    return Judgement(sides, told, {each.key: each for each in kernels})
+    suite_verdict = replace(rounds[0], verdict=verdict, reason=reason, kernels=kernels)          # the plan is the first round's
+    return Judgement(sides, suite_verdict, {kernel.key: kernel for kernel in kernels})
 
 
 def split_rounds(kernels: Sequence[KernelComparison]) -> list[list[KernelComparison]]:
@@ -256,10 +256,10 @@ def _no_data_reason(kernels: Sequence[KernelVerdict], sides: Sides) -> str:
     """Return how many kernels have no data, and the reason that most of them share."""
     if sides.problem:
         return sides.problem
-    reasons = [each.reason for each in kernels if each.verdict == Verdict.NO_DATA]
+    reasons = [kernel.reason for kernel in kernels if kernel.verdict == Verdict.NO_DATA]
     most = max(dict.fromkeys(reasons), key=reasons.count)
-    gone = {one.kernel.key for one in sides.kernels if one.gone}
-    named = [each.name or each.key for each in kernels if each.key in gone and each.reason == most][:MOST_NAMED]
+    gone = {comparison.kernel.key for comparison in sides.kernels if comparison.gone}
+    named = [kernel.name or kernel.key for kernel in kernels if kernel.key in gone and kernel.reason == most][:MOST_NAMED]
     most = f"{', '.join(named)}: {most}" if named else most
     return f"{len(reasons)} of {len(kernels)} kernel{'s' if len(kernels) != 1 else ''} without data: {most}"
 
@@ -272,21 +272,21 @@ def write_verdict(gate: Gate, judged: Judgement, notes: Sequence[str] = (), offe
     if env is not None:
         gate.gpu, gate.toolkit, gate.driver, gate.recorded = env.gpu, env.toolkit, env.driver, env.recorded
     gate.verdict, gate.reason = judged.verdict.verdict, judged.verdict.reason
-    told = suite_json(judged.verdict)
+    document = suite_json(judged.verdict)
     environment, says = attribute_kernels(gate, judged.sides)
-    kept = {name: gate.report[name] for name in ("mixed", "request", "repeated") if gate.report.get(name)}
-    gate.report = {**kept, **{name: value for name, value in told.items() if name not in ("kernels", "verdict", "reason")},
+    fields = {name: gate.report[name] for name in ("mixed", "request", "repeated") if gate.report.get(name)}
+    gate.report = {**fields, **{name: value for name, value in document.items() if name not in ("kernels", "verdict", "reason")},
                    "rule": asdict(rule_of(gate.suite.rule)),
                    "rules": {one.kernel.key: one.kernel.rule for one in judged.sides.kernels if one.kernel.rule},
                    "notes": [*judged.sides.notes, *notes, *filter(None, [says, repeated_note(gate.report.get("repeated", 0))])],
                    "offer": offer,
-                   "standing": [dict(each) for each in judged.standing if each["says"]], "green": judged.green,
+                   "standing": [dict(entry) for entry in judged.standing if entry["says"]], "green": judged.green,
                    "rounds": [_round_json(job) for job in gate.jobs.order_by("id")]}
-    compared = {one.kernel.key: one for one in judged.sides.kernels}
-    stays = {each["kernel"]: each for each in judged.standing if each["stays"]}
-    rows = [GateKernel(gate=gate, kernel=compared[said.key].kernel,
-                       **_row_fields(said, compared[said.key], place, environment.get(said.key), stays.get(said.key)))
-            for place, said in enumerate(judged.verdict.kernels)]
+    compared = {comparison.kernel.key: comparison for comparison in judged.sides.kernels}
+    stays = {entry["kernel"]: entry for entry in judged.standing if entry["stays"]}
+    rows = [GateKernel(gate=gate, kernel=compared[verdict.key].kernel,
+                       **_row_fields(verdict, compared[verdict.key], place, environment.get(verdict.key), stays.get(verdict.key)))
+            for place, verdict in enumerate(judged.verdict.kernels)]
     GateKernel.objects.bulk_create(rows, update_conflicts=True, unique_fields=["gate", "kernel"], update_fields=WRITTEN)
     gate.kernels.exclude(kernel__in=[row.kernel for row in rows]).delete()
 
@@ -306,7 +306,7 @@ def _row_fields(said: KernelVerdict, one: KernelComparison, place: int, environm
             "speeds": said.speeds, "believed": said.believed, "back_at": said.back_at, "baseline_runs": said.baseline_runs,
             "candidate_runs": said.candidate_runs, "false_alarms": said.false_alarms, "change": said.change,
             "more_runs": said.more_runs,
-            "metrics": [dict(each) for each in said.metrics], "clocks": dict(said.clocks), "excluded": list(said.excluded),
+            "metrics": [dict(metric) for metric in said.metrics], "clocks": dict(said.clocks), "excluded": list(said.excluded),
             "baseline": {"mode": one.baseline.mode, "builds": [build.name for build in one.baseline.builds],
                          "says": one.baseline.says},
             "confirmed": one.confirmed, "gone": one.gone, "stage": one.stage, "environment": environment,
@@ -314,38 +314,38 @@ def _row_fields(said: KernelVerdict, one: KernelComparison, place: int, environm
 
 
 def _round_json(job: Any) -> dict[str, Any]:
-    return {"job": job.pk, "builds": [each["build"] for each in job.builds], "runs": job.runs, "kernels": job.kernels,
+    return {"job": job.pk, "builds": [build["build"] for build in job.builds], "runs": job.runs, "kernels": job.kernels,
             "status": job.status, "why": job.reason}
 
 
 def attribute_kernels(gate: Gate, sides: Sides) -> tuple[dict[str, dict[str, Any]], str]:
     """Return by kernel key what build and environment did since the baseline was measured elsewhere, and a sentence."""
-    compared = [one for one in sides.kernels if one.candidate and one.baseline.runs]
-    builds = {build.pk: build for one in compared for build in one.baseline.builds}
+    compared = [comparison for comparison in sides.kernels if comparison.candidate and comparison.baseline.runs]
+    builds = {build.pk: build for comparison in compared for build in comparison.baseline.builds}
     if sides.env is None or len(builds) != 1:
         return {}, ""
     base = next(iter(builds.values()))
     before = _earlier_environment(gate, sides.env, base)
     if before is None:
         return {}, ""
-    held = load_cells(gate.suite, kernels=[one.kernel.key for one in compared], recorded=bool(sides.env.recorded),
+    cells = load_cells(gate.suite, kernels=[comparison.kernel.key for comparison in compared], recorded=bool(sides.env.recorded),
                  builds={base.name, gate.build.name})
     old, new = _environment_factors(base, before), _environment_factors(gate.build, sides.env)
-    found = {}
-    for one in compared:
-        rows = [row for row in held.observations if row.kernel == one.kernel.key]
+    explanations = {}
+    for comparison in compared:
+        rows = [row for row in cells.observations if row.kernel == comparison.kernel.key]
         if rows:
-            found[one.kernel.key] = {**explanation_json(explain(rows, old, new)), "before": before.text}
-    return found, _attribution_sentence(found, sides.env, before, base)
+            explanations[comparison.kernel.key] = {**explanation_json(explain(rows, old, new)), "before": before.text}
+    return explanations, _attribution_sentence(explanations, sides.env, before, base)
 
 
 def _earlier_environment(gate: Gate, env: Env, base: Build) -> Env | None:
     """Return where the build was measured before this environment came up, on the same GPU; None without a change."""
     rows = KernelRun.objects.filter(kernel__suite=gate.suite, build=base, rejected="", gpu=env.gpu, recorded=env.recorded)
-    found = {Env(env.gpu, each["toolkit"], each["driver"], env.recorded): each for each in
-             rows.order_by().values("toolkit", "driver").annotate(first=Min("created"), last=Max("created"))}
-    here = found.pop(env, None)
-    left = [(each["last"], other) for other, each in found.items() if here is not None and each["last"] < here["first"]]
+    spans_by_env = {Env(env.gpu, span["toolkit"], span["driver"], env.recorded): span for span in
+                    rows.order_by().values("toolkit", "driver").annotate(first=Min("created"), last=Max("created"))}
+    here = spans_by_env.pop(env, None)
+    left = [(span["last"], other) for other, span in spans_by_env.items() if here is not None and span["last"] < here["first"]]
     return max(left, key=lambda one: one[0])[1] if left else None
 
 
@@ -356,7 +356,7 @@ def _environment_factors(build: Build, env: Env) -> dict[str, str]:
 def _attribution_sentence(found: Mapping[str, Mapping[str, Any]], env: Env, before: Env, base: Build) -> str:
     if not found:
         return ""
-    kinds = Counter(str(each["kind"]) for each in found.values())
+    kinds = Counter(str(explanation["kind"]) for explanation in found.values())
     words = {"build": "by the build", "environment": "by the environment", "both": "by both", "neither": "by neither",
              "unknown": "and it cannot be told by what"}
     parts = [f"{kinds[kind]} changed {word}" for kind, word in words.items() if kinds[kind]]

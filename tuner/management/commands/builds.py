@@ -54,16 +54,16 @@ class Command(ProjectCommand):
     def _seen(self, options: dict[str, Any]) -> tuple[Any, list[str]]:
         if not options["build"]:
             raise CommandError("--seen needs the build's name", returncode=3)
-        at = None
+        moment = None
         if options["at"]:
             try:
-                at = parse_datetime(options["at"])
+                moment = parse_datetime(options["at"])
             except ValueError:
-                at = None
-            if at is None:
+                moment = None
+            if moment is None:
                 raise CommandError("at: a date and time, as 2026-11-21T18:30:00+00:00", returncode=3)
         try:
-            build = ensure_build(options["build"], **{name: options[name] for name in TEXTS}, at=at)
+            build = ensure_build(options["build"], **{name: options[name] for name in TEXTS}, at=moment)
         except Refused as refused:
             raise CommandError(str(refused), returncode=3) from refused
         return selectors.build_json(build), [f"{build.name}, {build.at:%Y-%m-%d %H:%M}"]
@@ -78,9 +78,9 @@ def _list() -> tuple[Any, list[str]]:
 
 
 def _regressions(options: dict[str, Any]) -> tuple[Any, list[str]]:
-    found = regression_selectors.regression_list({"state": "watched", "suite": options["suite"], "gpu": options["gpu"]})
-    rows = list(found[:regression_selectors.LIST_LIMIT])
-    lines = [sentences.regressions_sentence(*regression_selectors.count_states(found)) if rows else "No regression is open."]
+    regressions = regression_selectors.regression_list({"state": "watched", "suite": options["suite"], "gpu": options["gpu"]})
+    rows = list(regressions[:regression_selectors.LIST_LIMIT])
+    lines = [sentences.regressions_sentence(*regression_selectors.count_states(regressions)) if rows else "No regression is open."]
     lines += [f"  {row.state:<13} {row.family:<40} {sentences.size_text(row)} since {row.build.name}, last good "
               f"{row.good.name if row.good else 'unknown'} ({row.suite.name}, {row.gpu or 'unknown GPU'})" for row in rows]
     return [regression_selectors.regression_json(row) for row in rows], lines
@@ -90,15 +90,15 @@ def _one(options: dict[str, Any]) -> tuple[Any, list[str]]:
     build = selectors.find_build(options["build"])
     if build is None:
         raise CommandError(f"no build {options['build']}", returncode=3)
-    found = selectors.compare_build(build, {"suite": options["suite"], "against": options["against"]})
-    if options["against"] and (found is None or found.label.removeprefix("the ") != options["against"]):
+    comparison = selectors.compare_build(build, {"suite": options["suite"], "against": options["against"]})
+    if options["against"] and (comparison is None or comparison.label.removeprefix("the ") != options["against"]):
         raise CommandError(f"{options['against']} was not measured where {build.name} was", returncode=3)
-    lines = [selectors.comparison_sentence(build, found)]
-    for each in found.kernels if found else []:
-        ratio = percent_text(each.p50.ratio if each.p50 else None)
-        lines.append(f"  {each.verdict:<10} {each.key:<48} {ratio:>8}  {each.reason}")
-    return {**selectors.build_json(build), "answer": lines[0], "against": found.label if found else None,
-            "judged": suite_json(found.judged) if found and found.judged else None}, lines
+    lines = [selectors.comparison_sentence(build, comparison)]
+    for kernel in comparison.kernels if comparison else []:
+        ratio = percent_text(kernel.p50.ratio if kernel.p50 else None)
+        lines.append(f"  {kernel.verdict:<10} {kernel.key:<48} {ratio:>8}  {kernel.reason}")
+    return {**selectors.build_json(build), "answer": lines[0], "against": comparison.label if comparison else None,
+            "judged": suite_json(comparison.judged) if comparison and comparison.judged else None}, lines
 
 
 def _series(options: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -112,5 +112,5 @@ def _series(options: dict[str, Any]) -> tuple[Any, list[str]]:
     lines = [answer, f"{choice.suite.name} on {choice.where['text']}"]
     lines += [f"  {sentences.series_text(row.series)}" for row in page.rows]
     return {"answer": answer, "suite": choice.suite.name, "on": choice.where["text"], "kernels": [
-        {"kernel": one.kernel.key, "builds": len(one.points), "newest_us": one.points[-1].median_us,
-         "changes": [vars(step) for step in one.steps]} for one in page.found]}, lines
+        {"kernel": series.kernel.key, "builds": len(series.points), "newest_us": series.points[-1].median_us,
+         "changes": [vars(step) for step in series.steps]} for series in page.found]}, lines

@@ -49,17 +49,17 @@ class Command(ProjectCommand):
         show = kinds.add_parser("show", help="one candidate")
         show.add_argument("--text", action="store_true", help="its file alone")
         cancel = kinds.add_parser("cancel", help="end a waiting or running candidate")
-        for each in (show, cancel):
-            each.add_argument("candidate", type=int, metavar="ID")
+        for subparser in (show, cancel):
+            subparser.add_argument("candidate", type=int, metavar="ID")
         source = kinds.add_parser("source", help="the files that an operator's kernels are written in: what a diff is against")
         allow = kinds.add_parser("allow", help="let candidates of an operator run")
         allow.add_argument("--per-day", default="", metavar="N", help="of one token, or person")
         allow.add_argument("--seconds", default="", metavar="S", help="that one may hold a GPU")
         forbid = kinds.add_parser("forbid", help="let none of an operator run any more")
-        for each in (source, allow, forbid):
-            each.add_argument("operator", metavar="OPERATOR")
-        for each in kinds.choices.values():
-            each.add_argument("--json", action="store_true", help="one JSON document on standard output")
+        for subparser in (source, allow, forbid):
+            subparser.add_argument("operator", metavar="OPERATOR")
+        for subparser in kinds.choices.values():
+            subparser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
     def handle(self, *args: Any, what: str, **options: Any) -> None:
         try:
@@ -78,14 +78,14 @@ class Command(ProjectCommand):
             raise CommandError(f"{options['file']}: {error}", returncode=REFUSED) from error
         typed = {name: options[name] for name in ("operator", "shape", "dtype", "config", "note", "parent", "gpu")}
         candidate = page_selectors.submit({**typed, "text": text}, services.Submitter(None))
-        end_s, said = time.monotonic() + options["wait"], ""
+        end_s, last_step = time.monotonic() + options["wait"], ""
         while True:
             candidate.refresh_from_db()
             step = candidate.step or candidate.status
-            if step != said and not options["json"]:
+            if step != last_step and not options["json"]:
                 why = selectors.ability(candidate)["why"] if candidate.status == Candidate.Status.WAITING else ""
                 self.stderr.write(f"candidate {candidate.pk}: {step}{f'. {why}' if why else ''}")
-            said = step
+            last_step = step
             if candidate.status not in page_selectors.LIVE or time.monotonic() >= end_s:
                 return self._tell(candidate, options["json"])
             time.sleep(LOOK_S)
@@ -117,11 +117,11 @@ class Command(ProjectCommand):
     def list(self, options: dict[str, Any]) -> None:
         rows = selectors.candidate_list({"operator": options["operator"]})[:LISTED]
         if options["json"]:
-            self.stdout.write(json.dumps([selectors.row_json(each) for each in rows]))
+            self.stdout.write(json.dumps([selectors.row_json(row) for row in rows]))
             return
-        for each in rows:
-            shape = pairs_text(each.shape)
-            self.stdout.write(f"{each.pk:6} {each.operator} {each.dtype} {shape}  {each.verdict or each.status}  {each.note[:60]}")
+        for row in rows:
+            shape = pairs_text(row.shape)
+            self.stdout.write(f"{row.pk:6} {row.operator} {row.dtype} {shape}  {row.verdict or row.status}  {row.note[:60]}")
 
     def cancel(self, options: dict[str, Any]) -> None:
         candidate = Candidate.objects.get(pk=options["candidate"])
@@ -130,14 +130,14 @@ class Command(ProjectCommand):
         self._tell(candidate, options["json"])
 
     def source(self, options: dict[str, Any]) -> None:
-        found = selectors.source_json(options["operator"])
+        document = selectors.source_json(options["operator"])
         if options["json"]:
-            self.stdout.write(json.dumps(found))
+            self.stdout.write(json.dumps(document))
             return
-        if not found["files"]:
+        if not document["files"]:
             raise CommandError(f"the source of {options['operator']} is not on this host", returncode=REFUSED)
-        for each in found["files"]:
-            self.stdout.write(f"# {each['path']} {each['hash']}\n{each['text']}")
+        for file in document["files"]:
+            self.stdout.write(f"# {file['path']} {file['hash']}\n{file['text']}")
 
     def allow(self, options: dict[str, Any]) -> None:
         permit = services.permit_set(options["operator"], True, per_day=options["per_day"], seconds=options["seconds"], by=None)

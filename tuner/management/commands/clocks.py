@@ -27,10 +27,10 @@ class Command(BaseCommand):
         allow.add_argument("--no-persistence", action="store_true", help="leave persistence mode as it is")
         allow.add_argument("--required", action="store_true", help="fail a job where the driver refuses")
         forbid = kinds.add_parser("forbid", help="leave the clocks of a GPU alone from the next job on")
-        for each in (allow, forbid):
-            each.add_argument("uuid", metavar="UUID", help="as manage.py clocks list and nvidia-smi -L name it")
-        for each in kinds.choices.values():
-            each.add_argument("--json", action="store_true", help="one JSON document on standard output")
+        for subparser in (allow, forbid):
+            subparser.add_argument("uuid", metavar="UUID", help="as manage.py clocks list and nvidia-smi -L name it")
+        for subparser in kinds.choices.values():
+            subparser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
     def handle(self, *args: Any, what: str, **options: Any) -> None:
         try:
@@ -47,8 +47,8 @@ class Command(BaseCommand):
             return
         for card in cards:
             wish = ClockWish(card["graphics"], card["memory_mhz"], card["persistence"], card["required"])
-            held = f"; held by {card['held']['by']}" if card["held"] else ""
+            holder_text = f"; held by {card['held']['by']}" if card["held"] else ""
             self.stdout.write(f"{card['uuid']} {card['gpu'] or 'unknown GPU'} on {card['host'] or 'unknown host'}: "
-                              f"{wish.text if card['allowed'] else 'clocks left alone'}{held}")
+                              f"{wish.text if card['allowed'] else 'clocks left alone'}{holder_text}")
             if card["last"]:
                 self.stdout.write(f"  last: {card['last_says']}{'; ' + card['last']['left'] if card['last'].get('left') else ''}")

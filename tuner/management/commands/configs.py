@@ -31,27 +31,27 @@ class Command(ProjectCommand):
         for name in ("operator", "gpu", "dtype", "state", "origin"):
             listed.add_argument(f"--{name}", default="")
         for name, help in (("best", "the configuration that a launch gets"), ("why", "the same, with every entry considered")):
-            one = action(name, help)
-            one.add_argument("operator")
-            one.add_argument("shape", nargs="+", metavar="M=4096")
-            one.add_argument("--gpu", required=True)
+            subparser = action(name, help)
+            subparser.add_argument("operator")
+            subparser.add_argument("shape", nargs="+", metavar="M=4096")
+            subparser.add_argument("--gpu", required=True)
             for option in ("dtype", "toolkit", "driver", "policy"):
-                one.add_argument(f"--{option}", default="")
-            one.add_argument("--verified", action="store_true", help="only what a tune job here proved")
-            one.add_argument("--recorded", action="store_true", help="recordings too")
+                subparser.add_argument(f"--{option}", default="")
+            subparser.add_argument("--verified", action="store_true", help="only what a tune job here proved")
+            subparser.add_argument("--recorded", action="store_true", help="recordings too")
         brought = action("import", "a file of another project")
         brought.add_argument("file", type=Path)
         brought.add_argument("--format", default="", choices=["", *FORMATS])
         for name in ("operator", "dtype", "gpu", "toolkit"):
             brought.add_argument(f"--{name}", default="")
         brought.add_argument("--shape", default="", metavar="K=4096", help="dimensions that the file does not say")
-        taken = action("export", "entries, or the trials of a job, as another project's files")
-        taken.add_argument("format", choices=export_selectors.EXPORTS)
-        taken.add_argument("--job", type=int, help="trials of this job (t4, kernel-tuner)")
+        export_parser = action("export", "entries, or the trials of a job, as another project's files")
+        export_parser.add_argument("format", choices=export_selectors.EXPORTS)
+        export_parser.add_argument("--job", type=int, help="trials of this job (t4, kernel-tuner)")
         for name in ("operator", "gpu", "dtype", "state", "K", "topk"):
-            taken.add_argument(f"--{name}", default="")
-        taken.add_argument("--recorded", action="store_true", help="recordings too")
-        taken.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
+            export_parser.add_argument(f"--{name}", default="")
+        export_parser.add_argument("--recorded", action="store_true", help="recordings too")
+        export_parser.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
         again = action("revalidate", "measure unverified entries again, and what came of it")
         again.add_argument("--most", type=int, default=20)
         matrix = action("portability", "what a winner is worth on another GPU or under another toolkit")
@@ -76,23 +76,23 @@ class Command(ProjectCommand):
         return {"configs": rows}, "\n".join(lines) or "The cache is empty."
 
     def _best(self, options: dict[str, Any], why: bool = False) -> tuple[Any, str]:
-        known = operators.find(options["operator"])
-        if known is None:
+        operator = operators.find(options["operator"])
+        if operator is None:
             raise CommandError(f"no operator {options['operator']}; there are {', '.join(operators.all_operators())}")
-        shape, dtype = _parse_shape(" ".join(options["shape"])), options["dtype"] or known.dtypes[0]
-        problems = known.problems(shape, dtype)
+        shape, dtype = _parse_shape(" ".join(options["shape"])), options["dtype"] or operator.dtypes[0]
+        problems = operator.problems(shape, dtype)
         if problems:
             raise CommandError("; ".join(problems.values()))
-        answer = selectors.config_best(known.name, dtype, options["gpu"], shape, options["toolkit"], why=why,
+        answer = selectors.config_best(operator.name, dtype, options["gpu"], shape, options["toolkit"], why=why,
                                        driver=options["driver"], policy=options["policy"], verified=options["verified"],
                                        recorded=options["recorded"])
         loss = portability_selectors.expected_loss_text(answer)
         state = f" ({answer['entry']['recorded'] or answer['entry']['state']})" if answer["entry"] else ""
-        lines = [f"{answer['rule']}: {answer['why']}{state}", paste_text(known.name, answer["config"]), f"expected loss: {loss}"]
-        for one in answer.get("considered", []):
-            told = "serves" if one["serves"] else one["rule"] or f"no: {one['refused']}"
-            state = "recorded" if one["recorded"] else one["state"]
-            lines.append(f"  entry {one['id']}  {one['bucket']}  {one['gpu']}  {one['toolkit']}  {state}  {told}")
+        lines = [f"{answer['rule']}: {answer['why']}{state}", paste_text(operator.name, answer["config"]), f"expected loss: {loss}"]
+        for entry in answer.get("considered", []):
+            outcome = "serves" if entry["serves"] else entry["rule"] or f"no: {entry['refused']}"
+            state = "recorded" if entry["recorded"] else entry["state"]
+            lines.append(f"  entry {entry['id']}  {entry['bucket']}  {entry['gpu']}  {entry['toolkit']}  {state}  {outcome}")
         return answer, "\n".join(lines)
 
     def _why(self, options: dict[str, Any]) -> tuple[Any, str]:
@@ -137,13 +137,13 @@ class Command(ProjectCommand):
 
     def _revalidate(self, options: dict[str, Any]) -> tuple[Any, str]:
         waiting = revalidation_selectors.waiting_entries()
-        made = revalidation_services.revalidate(waiting[:options["most"]], None)
-        number = sum(len(revalidation_selectors.entry_ids(job)) for job in made)
+        jobs = revalidation_services.revalidate(waiting[:options["most"]], None)
+        number = sum(len(revalidation_selectors.entry_ids(job)) for job in jobs)
         lines = [f"{number} of {len(waiting)} unverified winner{'s' * (len(waiting) != 1)} queued to be measured again" if waiting
                  else "nothing to queue: no winner is unverified that can be measured again and is not being measured"]
-        told = revalidation_selectors.job_lines(revalidation_selectors.recent_jobs(10))
-        lines += [f"  job {each['job'].pk}: {each['job'].status}, {each['says']}" for each in told]
-        return {"jobs": [job.pk for job in made], "entries": number}, "\n".join(lines)
+        rows = revalidation_selectors.job_lines(revalidation_selectors.recent_jobs(10))
+        lines += [f"  job {row['job'].pk}: {row['job'].status}, {row['says']}" for row in rows]
+        return {"jobs": [job.pk for job in jobs], "entries": number}, "\n".join(lines)
 
     def _portability(self, options: dict[str, Any]) -> tuple[Any, str]:
         matrices = portability_selectors.matrices(options["operator"])
@@ -155,10 +155,10 @@ class Command(ProjectCommand):
     def _buckets(self, options: dict[str, Any]) -> tuple[Any, str]:
         report = portability_selectors.bucket_report(options["operator"])
         lines = [report["text"]]
-        for one in report["choices"]:
-            known = one["efficiency"] is not None
-            cost = f"reaches {one['efficiency_pct']:.1f} %, worst {one['worst_pct']:.1f} %" if known else "not measured"
-            lines.append(f"  nearest {one['word']}{' (now)' if one['now'] else ''}: {cost} ({one['known']} pairs)")
+        for choice in report["choices"]:
+            is_known = choice["efficiency"] is not None
+            cost = f"reaches {choice['efficiency_pct']:.1f} %, worst {choice['worst_pct']:.1f} %" if is_known else "not measured"
+            lines.append(f"  nearest {choice['word']}{' (now)' if choice['now'] else ''}: {cost} ({choice['known']} pairs)")
         return report, "\n".join(lines)
 
 

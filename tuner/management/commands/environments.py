@@ -40,7 +40,7 @@ class Command(ProjectCommand):
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *arguments: Any, **options: Any) -> None:
-        told, lines = self._suite(options) if options["suite"] else ({}, [])
+        document, lines = self._suite(options) if options["suite"] else ({}, [])
         if options["forget"] is not None:
             lines += self._forget(options["forget"])
         if options["by_itself"]:
@@ -55,23 +55,23 @@ class Command(ProjectCommand):
                     "most_searches", "search_seconds", "from_hour", "until_hour")})
             except Refused as error:
                 raise CommandError(str(error)) from error
-        made = [job.pk for job in policy_services.revalidate_now(None)] if options["revalidate"] else []
-        told |= policy_services.overview_json(policy_services.overview()) | {"jobs": made}
-        told["searches"] = search_services.overview_json(search_services.overview())
+        job_pks = [job.pk for job in policy_services.revalidate_now(None)] if options["revalidate"] else []
+        document |= policy_services.overview_json(policy_services.overview()) | {"jobs": job_pks}
+        document["searches"] = search_services.overview_json(search_services.overview())
         if options["json"]:
-            self.stdout.write(json.dumps(told, cls=DjangoJSONEncoder, indent=2))
+            self.stdout.write(json.dumps(document, cls=DjangoJSONEncoder, indent=2))
             return
-        now = told["revalidation"]
+        now = document["revalidation"]
         lines += [f"{one['id']}  {one['gpu']}: {one['toolkit']}, driver {one['driver'] or '—'}"
                   f"{' (newest)' if one['newest'] else ''}: {one['verified']} winners stand, {one['unverified']} are doubtful"
-                  for one in told["seen"]]
+                  for one in document["seen"]]
         lines.append(f"{now['unverified']} doubtful winners; the {len(now['next'])} hottest take about "
                      f"{now['expected_gpu_seconds']:.0f} s of GPU time; they are measured "
                      f"{'by themselves' if now['by_itself'] else 'when asked'}")
-        search = told["searches"]
+        search = document["searches"]
         when = f"by themselves, from {search['from_hour']} to {search['until_hour']} h UTC" if search["by_itself"] else "when asked"
         lines.append(f"{search['due']} configurations were found under an older toolkit; they are searched again {when}")
-        lines += [f"{len(made)} jobs queued"] if options["revalidate"] else []
+        lines += [f"{len(job_pks)} jobs queued"] if options["revalidate"] else []
         self.stdout.write("\n".join(lines))
 
     def _forget(self, pk: int) -> list[str]:
@@ -90,10 +90,10 @@ class Command(ProjectCommand):
         counts = observation_selectors.runs_by_kind(suite)
         found = selectors.load_picture(suite, kernel=options["kernel"], recorded=options["recorded"] or not counts["measured"])
         lines = [found.attribution.says]
-        lines += [f"  {one.factor} {one.level} against {one.reference}: " + (
-            f"{percent_text(one.ratio)} [{percent_text(one.low)}, {percent_text(one.high)}], {one.kernels} kernels"
-            if one.ratio else f"— {one.why}")
-            for one in found.attribution.suite]
+        lines += [f"  {effect.factor} {effect.level} against {effect.reference}: " + (
+            f"{percent_text(effect.ratio)} [{percent_text(effect.low)}, {percent_text(effect.high)}], {effect.kernels} kernels"
+            if effect.ratio else f"— {effect.why}")
+            for effect in found.attribution.suite]
         if found.compared is not None:
             lines += [found.compared.says, *(f"  {key}: {one.kind}. {one.says}" for key, one in found.compared.kernels)]
         lines += [f"  {one.kernel}: {one.fact} {one.before:g} → {one.after:g} by {one.factor} {one.reference} → {one.level}"

@@ -60,9 +60,9 @@ class Command(BaseCommand):
                            help=f"gate a number beside time, e.g. registers.max_increase=0.1; limits: {', '.join(LIMITS)}")
         files.add_argument("--in-turn", action="store_true",
                            help="the runs of both files were taken in turn (A B B A …): no drift of the machine lies between them")
-        for name, told in RULE.items():
+        for name, description in RULE.items():
             files.add_argument(f"--{name.replace('_', '-')}", type=float, metavar="PER_CENT", dest=f"rule_{name}",
-                               help=f"{told} (default {getattr(Rule(), name) * 100:g})")
+                               help=f"{description} (default {getattr(Rule(), name) * 100:g})")
         files.add_argument("--believable", type=float, metavar="TIMES", default=Rule().believable,
                            help="a p50 that changes by more is taken for a slip of units (default %(default)g)")
         parser.add_argument("--json", nargs="?", const="-", metavar="FILE",
@@ -113,15 +113,15 @@ def _wrong_use(parser: CommandParser, message: str) -> NoReturn:
 
 
 def _rule(options: dict[str, Any]) -> Rule:
-    given = {name: options[f"rule_{name}"] / 100 for name in RULE if options[f"rule_{name}"] is not None}
-    for name, value in given.items():
+    numbers = {name: options[f"rule_{name}"] / 100 for name in RULE if options[f"rule_{name}"] is not None}
+    for name, value in numbers.items():
         low, high = RANGES[name]
         if not low <= value <= high:
             raise CommandError(f"--{name.replace('_', '-')}: {value * 100:g} % makes no sense", returncode=ERROR_EXIT_CODE)
     low, high = RANGES["believable"]
     if not low <= options["believable"] <= high:
         raise CommandError(f"--believable: from {low:g} to {high:g} times", returncode=ERROR_EXIT_CODE)
-    rule = dataclasses.replace(Rule(), believable=options["believable"], **given)
+    rule = dataclasses.replace(Rule(), believable=options["believable"], **numbers)
     if rule.floor > rule.target or rule.floor_p95 > rule.target_p95:
         raise CommandError("a floor lies above its target", returncode=ERROR_EXIT_CODE)
     return rule
@@ -151,9 +151,9 @@ def _write(path: Path, content: bytes) -> None:
 
 def _table(document: dict[str, Any]) -> str:
     lines = [f"{document['verdict']}: {document['reason']}", ""]
-    for each in document["kernels"]:
-        lines.append(f"{SIGN[each['verdict']]} {each['verdict']:<9} {each['name']}")
-        lines.append(f"    {each['reason']}")
+    for kernel in document["kernels"]:
+        lines.append(f"{SIGN[kernel['verdict']]} {kernel['verdict']:<9} {kernel['name']}")
+        lines.append(f"    {kernel['reason']}")
     return "\n".join([*lines, "", document["plan"].get("says", "")])
 
 

@@ -25,8 +25,8 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(document))
             return
-        for each in document["methods"]:
-            score = "     —" if each["mean_score"] is None else f"{each['mean_score']:+6.2f}"
-            fewer = "  —" if each["fewer_than_random"] is None else f"{each['fewer_than_random']:.1f}× fewer trials than random"
-            self.stdout.write(f"{score}  {each['title']:40} {fewer}")
+        for method in document["methods"]:
+            score = "     —" if method["mean_score"] is None else f"{method['mean_score']:+6.2f}"
+            fewer = "  —" if method["fewer_than_random"] is None else f"{method['fewer_than_random']:.1f}× fewer trials than random"
+            self.stdout.write(f"{score}  {method['title']:40} {fewer}")
         self.stdout.write(f"measured {document['date']}, {document['repeats']} searches each")

@@ -39,8 +39,8 @@ class Command(ProjectCommand):
         add.add_argument("--verdicts", nargs="+", default=[], choices=services.EVENTS, metavar="VERDICT",
                          help=f"default: {' and '.join(services.DEFAULT_EVENTS)}; of {', '.join(services.EVENTS)}")
         add.add_argument("--secret", default="", help="of a webhook's signature; default: one of our making")
-        for name, told in (("remove", "with its messages"), ("on", "switch it on"), ("off", "switch it off")):
-            command(name, told).add_argument("place", type=int)
+        for name, description in (("remove", "with its messages"), ("on", "switch it on"), ("off", "switch it off")):
+            command(name, description).add_argument("place", type=int)
         test = command("test", "send it a message that says that it is a test")
         test.add_argument("place", type=int)
         test.add_argument("--wait", type=float, default=30.0, metavar="S", help="for a worker to send it (default 30)")
@@ -49,30 +49,30 @@ class Command(ProjectCommand):
 
     def handle(self, *_: Any, **options: Any) -> None:
         try:
-            found = getattr(self, f"_{options['what']}")(options)
+            answer = getattr(self, f"_{options['what']}")(options)
         except Refused as refused:
             raise CommandError(str(refused)) from refused
         except (Notified.DoesNotExist, Delivery.DoesNotExist) as error:
             raise CommandError(str(error)) from error
         if options["json"]:
-            self.stdout.write(json.dumps(found))
+            self.stdout.write(json.dumps(answer))
             return
-        for row in found if isinstance(found, list) else [found]:
+        for row in answer if isinstance(answer, list) else [answer]:
             self.stdout.write(_line(row))
 
     def _list(self, options: dict[str, Any]) -> Sequence[Mapping[str, Any]]:
         return [selectors.destination_json(row, whole=True) for row in selectors.list_destinations()]
 
     def _add(self, options: dict[str, Any]) -> Mapping[str, Any]:
-        given = {name: options[name] for name in ("kind", "address", "suite", "verdicts", "secret")}
-        row = services.add_destination(**given)
+        fields = {name: options[name] for name in ("kind", "address", "suite", "verdicts", "secret")}
+        row = services.add_destination(**fields)
         return {**selectors.destination_json(row, whole=True), "secret": services.secret_of(row)}
 
     def _remove(self, options: dict[str, Any]) -> Mapping[str, Any]:
         row = Notified.objects.get(pk=options["place"])
-        said = {**selectors.destination_json(row, whole=True), "removed": True}
+        document = {**selectors.destination_json(row, whole=True), "removed": True}
         row.delete()
-        return said
+        return document
 
     def _on(self, options: dict[str, Any], enabled: bool = True) -> Mapping[str, Any]:
         row = services.change_destination(Notified.objects.get(pk=options["place"]), enabled=enabled)
@@ -102,8 +102,8 @@ class Command(ProjectCommand):
 def _line(row: Mapping[str, Any]) -> str:
     """One row as a person reads it."""
     if "event" in row:
-        told = row["error"] or row["answer"] or "no worker has tried it yet"
-        return f"{row['id']:5}  {row['status']:8} {row['tries']} tries  {row['event']:<10} {row['subject']}  {told}"
+        outcome = row["error"] or row["answer"] or "no worker has tried it yet"
+        return f"{row['id']:5}  {row['status']:8} {row['tries']} tries  {row['event']:<10} {row['subject']}  {outcome}"
     state = "removed" if row.get("removed") else "on" if row["enabled"] else "off"
     secret = f"\nsecret (not shown again): {row['secret']}" if row.get("secret") else ""
     of = f"{', '.join(row['verdicts'])} of {row['suite'] or 'every suite'}"

@@ -82,16 +82,16 @@ class Command(BaseCommand):
     def _check(self, path: Path, name: str, as_json: bool, options: dict[str, Any]) -> None:
         shows = not as_json and self.stderr.isatty()
         os.environ.setdefault(headers.FOLDER, str(Path(settings.HOME) / "host-headers"))
-        found = check_file(path, name, read_shape(options["shape"]), options["dtype"], run=options["run"], call=options["call"],
-                           step=lambda what, most_s: self.stderr.write(f"{what}, at most {most_s:.0f} s") if shows else None,
-                           say=lambda done, of: self.stderr.write(f"\r{done} of {of} compiled", ending="") if shows else None)
+        reports = check_file(path, name, read_shape(options["shape"]), options["dtype"], run=options["run"], call=options["call"],
+                             step=lambda what, most_s: self.stderr.write(f"{what}, at most {most_s:.0f} s") if shows else None,
+                             say=lambda done, of: self.stderr.write(f"\r{done} of {of} compiled", ending="") if shows else None)
         if shows:
             self.stderr.write("\r\033[K", ending="")
         if as_json:
-            self.stdout.write(json.dumps({"file": str(path), "operators": [each.as_json() for each in found]}, default=str))
+            self.stdout.write(json.dumps({"file": str(path), "operators": [report.as_json() for report in reports]}, default=str))
         else:
-            self.stdout.write("\n\n".join("\n".join(lines_of(each, path.name)) for each in found))
-        if any(each.problems for each in found):
+            self.stdout.write("\n\n".join("\n".join(lines_of(report, path.name)) for report in reports))
+        if any(report.problems for report in reports):
             sys.exit(1)
 
     def _init(self, path: Path, name: str, options: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ class Command(BaseCommand):
             self._write(path.with_name(file), text)
         self._write(target, draft.text)
         self.stdout.write(f"{target} is written. Left to do:" if draft.to_do else f"{target} is written.")
-        self.stdout.write("\n".join([*(f"  {each}" for each in draft.to_do), f"then: manage.py operators check {target}"]))
+        self.stdout.write("\n".join([*(f"  {step}" for step in draft.to_do), f"then: manage.py operators check {target}"]))
 
     def _write(self, target: Path, text: str) -> None:
         try:
@@ -131,10 +131,10 @@ class Command(BaseCommand):
         calls = read_calls(recording) if options["call"] else []
         kernel = _choose(read_file(path), name, calls, path)
         kernel = with_real_configs(path, kernel)
-        mine = [each for each in calls if each.kernel == kernel.name]
+        mine = [call for call in calls if call.kernel == kernel.name]
         if calls and not mine:
             raise Refused(f"{recording.name} holds no launch of {kernel.name}, but of "
-                          f"{', '.join(sorted({each.kernel for each in calls}))}")
+                          f"{', '.join(sorted({call.kernel for call in calls}))}")
         return write_adapter(kernel, module_of(path.stem), mine[-1] if mine else None)
 
     def _change(self, do: str, package: str) -> None:
@@ -160,7 +160,7 @@ class Command(BaseCommand):
 
     def _list(self, as_json: bool) -> None:
         packages = selectors.package_list()
-        owner = {each["name"]: package.name for package in packages for each in package.operators}
+        owner = {operator["name"]: package.name for package in packages for operator in package.operators}
         if as_json:
             self.stdout.write(json.dumps({
                 "operators": [selectors.operator_json(operator, owner.get(name, "")) for name, operator in all_operators().items()],
@@ -193,11 +193,11 @@ def read_shape(text: str) -> dict[str, int]:
 
 def _choose(kernels: Sequence[Kernel], name: str, calls: Sequence[Call], path: Path) -> Kernel:
     """Return the kernel that is meant: the one named, the one that was recorded, or the only one."""
-    written = [each for each in kernels if each.kind in ("triton.jit", "triton.autotune")]
-    recorded = {each.kernel for each in calls}
-    chosen = [each for each in written if (each.name == name if name else each.name in recorded)]
+    written = [kernel for kernel in kernels if kernel.kind in ("triton.jit", "triton.autotune")]
+    recorded = {call.kernel for call in calls}
+    chosen = [kernel for kernel in written if (kernel.name == name if name else kernel.name in recorded)]
     chosen = chosen or ([] if name else written)
     if len(chosen) != 1:
         raise Refused(f"{path.name} holds {f'no kernel {name}' if name else f'{len(chosen)} kernels'}: name one of "
-                      f"{', '.join(each.name for each in written) or 'none'} as {path.name}:NAME")
+                      f"{', '.join(kernel.name for kernel in written) or 'none'} as {path.name}:NAME")
     return chosen[0]

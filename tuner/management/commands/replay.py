@@ -58,14 +58,14 @@ class Command(BaseCommand):
 def _run_search(options: dict[str, Any]) -> list[Trial]:
     landscape = Landscape.load(options["landscape"])
     shape_index, method = options["shape"], STRATEGIES[options["strategy"]]
-    known = recorded_searches.recorded_knowledge(landscape, shape_index, [_find_shape(item) for item in options["history"]])
-    first = [] if known.default is None else [known.default]
+    knowledge = recorded_searches.recorded_knowledge(landscape, shape_index, [_find_shape(item) for item in options["history"]])
+    first = [] if knowledge.default is None else [knowledge.default]
     if not method.transfers:
-        first += _other_winners(known)
+        first += _other_winners(knowledge)
     runner = ReplayRunner(landscape, shape_index)
     budget = Budget(trials=options["trials"])
     return list(tune(landscape.space(shape_index), options["strategy"], runner, budget, options["seed"],
-                     first=first, known=known))
+                     first=first, known=knowledge))
 
 
 def _find_shape(item: str) -> tuple[Landscape, int]:

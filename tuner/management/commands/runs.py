@@ -37,7 +37,7 @@ class Command(BaseCommand):
             raise CommandError(f"{error}{f' ({error.hint})' if error.hint else ''}", returncode=ERROR_EXIT_CODE) from error
         except RunsError as error:
             raise CommandError(f"{error.what} ({error.hint})", returncode=ERROR_EXIT_CODE) from error
-        text = "".join(json.dumps(each) + "\n" for each in records)
+        text = "".join(json.dumps(record) + "\n" for record in records)
         if out is None:
             self.stdout.write(text, ending="")
             return

@@ -34,15 +34,15 @@ class Command(ProjectCommand):
         action("list", "suites with what they watch")
         for name, help in (("show", "kernels with their newest runs, and whether the runs are enough"),
                            ("calibrate", "identical runs against each other: false alarms, smallest slowdown that is seen")):
-            one = action(name, help)
-            one.add_argument("suite")
+            subparser = action(name, help)
+            subparser.add_argument("suite")
             for where in ("gpu", "toolkit", "driver", "recorded"):
-                one.add_argument(f"--{where}", help="of the runs; left out: where it was measured last")
+                subparser.add_argument(f"--{where}", help="of the runs; left out: where it was measured last")
         applied = action("apply", "make the suites of these files, or bring them in line; twice changes nothing")
         applied.add_argument("file", type=Path, nargs="+")
-        taken = action("export", "the suite as a file")
-        taken.add_argument("suite")
-        taken.add_argument("--out", type=Path, help="file to write; left out: standard output")
+        export_parser = action("export", "the suite as a file")
+        export_parser.add_argument("suite")
+        export_parser.add_argument("--out", type=Path, help="file to write; left out: standard output")
         measured = action("measure", "queue fresh runs of one or more builds, in turn")
         measured.add_argument("suite")
         measured.add_argument("--build", action="append", required=True)
@@ -102,12 +102,12 @@ class Command(ProjectCommand):
             while fetch.status in (fetch.Status.WAITING, fetch.Status.RUNNING):
                 time.sleep(POLL_S)
                 fetch.refresh_from_db()
-            told = code_selectors.fetch_json(fetch)
+            document = code_selectors.fetch_json(fetch)
             if fetch.status == fetch.Status.STOPPED:
                 raise CommandError(f"{fetch.build}: {fetch.said}")
             if fetch.error:
                 raise CommandError(f"{fetch.build}: {fetch.error['what']}. {fetch.error['hint']}")
-            return told, f"{fetch.build} is {fetch.commit}: {plural(fetch.files or 0, 'file')}, {fetch.size_bytes:,} bytes"
+            return document, f"{fetch.build} is {fetch.commit}: {plural(fetch.files or 0, 'file')}, {fetch.size_bytes:,} bytes"
         code = code_selectors.code_json(suite)
         return code, f"{suite.name}: {code['kind'] or 'what the workers have'} {code['address']} {code['folder']}".rstrip()
 
@@ -139,21 +139,21 @@ class Command(ProjectCommand):
     def _calibrate(self, options: dict[str, Any]) -> tuple[Any, str]:
         suite = _suite(options["suite"])
         _, environment = page_selectors.chosen_environment(suite, _where(options))
-        found = calibration_selectors.calibrate_suite(suite, environment)
-        lines = [f"{one.kernel.key:<60} {one.found.says if one.found else 'no runs'}" for one in found.kernels]
-        return calibration_selectors.calibration_json(found), "\n".join([found.says, *lines])
+        calibration = calibration_selectors.calibrate_suite(suite, environment)
+        lines = [f"{kernel.kernel.key:<60} {kernel.found.says if kernel.found else 'no runs'}" for kernel in calibration.kernels]
+        return calibration_selectors.calibration_json(calibration), "\n".join([calibration.says, *lines])
 
     def _apply(self, options: dict[str, Any]) -> tuple[Any, str]:
-        read = [(path, _bytes(path, MAX_BYTES)) for path in options["file"]]
+        files = [(path, _bytes(path, MAX_BYTES)) for path in options["file"]]
         definitions = []
-        for path, data in read:                 # all are read before one is applied
+        for path, data in files:                 # all are read before one is applied
             try:
                 definitions.append((read_toml(data), data.decode("utf-8")))
             except DefinitionError as error:
                 raise CommandError("\n".join(f"{path}: {problem}" for problem in error.problems)) from error
         changed = [suite_services.suite_put(definition, text=text) for definition, text in definitions]
-        plans = [page_selectors.plan_json(one.suite) for one in changed]
-        text = [line for one, plan in zip(changed, plans, strict=True) for line in (one.says, plan["says"])]
+        plans = [page_selectors.plan_json(change.suite) for change in changed]
+        text = [line for change, plan in zip(changed, plans, strict=True) for line in (change.says, plan["says"])]
         return [{"suite": one.suite.name, "made": one.created, "changed": one.fields, "kernels": one.kernels, "plan": plan}
                 for one, plan in zip(changed, plans, strict=True)], "\n".join(text)
 
@@ -169,8 +169,8 @@ class Command(ProjectCommand):
         job = job_services.job_create(_suite(options["suite"]), builds=options["build"], runs=options["runs"],
                                       device=options["device"])
         job = _waited(job, options["wait"])
-        told = selectors.job_json(job)
-        return told, f"Job {job.pk}: {job.status}, {told['progress']['says']}."
+        document = selectors.job_json(job)
+        return document, f"Job {job.pk}: {job.status}, {document['progress']['says']}."
 
     def _counters(self, options: dict[str, Any]) -> tuple[Any, str]:
         suite, builds = _suite(options["suite"]), options["build"]
@@ -180,12 +180,12 @@ class Command(ProjectCommand):
         if options["capture"]:
             _waited(counters.request_counters(suite, [kernel.key], builds), options["wait"])
         found = counters.kernel_counters(kernel, *builds)
-        told = counters.counters_json(found)
-        lines = [f"{each.name:<40} {each.texts[0] or 'unknown':>14} {each.texts[1] or 'unknown':>14} "
-                 + ("" if each.pct is None else f"{each.pct:+8.1f} %") for each in found.beside.numbers]
+        document = counters.counters_json(found)
+        lines = [f"{number.name:<40} {number.texts[0] or 'unknown':>14} {number.texts[1] or 'unknown':>14} "
+                 + ("" if number.pct is None else f"{number.pct:+8.1f} %") for number in found.beside.numbers]
         why = found.beside.why.sentence if found.beside.why else ""
         under_way = f"job {found.job.pk} captures them" if found.job else found.why_not or "none was captured yet: --capture"
-        return told, "\n".join([f"{kernel.key}: {builds[0]} and {builds[1]}", *lines, why] if lines else [
+        return document, "\n".join([f"{kernel.key}: {builds[0]} and {builds[1]}", *lines, why] if lines else [
             f"No counters of {kernel.key}: {under_way.rstrip('.')}."]).rstrip()
 
     def _upload(self, options: dict[str, Any]) -> tuple[Any, str]:

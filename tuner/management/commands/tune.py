@@ -44,9 +44,9 @@ class Command(ProjectCommand):
         _add_budget(new)
         listing = add("list", "the newest jobs", self.list)
         listing.add_argument("--status", choices=TuneJob.Status.values)
-        for name, told in (("show", "one job"), ("wait", "until a job ends or rests"), ("stop", "end a job"),
-                           ("pause", "free its worker, keep its trials"), ("resume", "back into the queue")):
-            add(name, told, getattr(self, name)).add_argument("job", type=int)
+        for name, description in (("show", "one job"), ("wait", "until a job ends or rests"), ("stop", "end a job"),
+                                  ("pause", "free its worker, keep its trials"), ("resume", "back into the queue")):
+            add(name, description, getattr(self, name)).add_argument("job", type=int)
         extend = add("extend", "more budget; an ended job goes on from its rows", self.extend)
         extend.add_argument("job", type=int)
         extend.add_argument("--trials", type=int, metavar="N")

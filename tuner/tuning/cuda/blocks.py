@@ -37,26 +37,26 @@ def read_block(
     arguments those of the kernel: threads may be computed of them, as blocks of the grid are
     """
     body = body_of(source, item)
-    held = {axis: list(asserted(body, axis)) for axis in AXES}
-    axes = [_asked(words, axis, len(held[axis])) for axis in AXES]
-    for at, axis in enumerate(AXES):
-        axes[at] = replace(axes[at], most=min([MOST_THREADS, *shared_sizes(body, axis, values)]))
+    assertions = {axis: list(asserted(body, axis)) for axis in AXES}
+    axes = [_asked(words, axis, len(assertions[axis])) for axis in AXES]
+    for index, axis in enumerate(AXES):
+        axes[index] = replace(axes[index], most=min([MOST_THREADS, *shared_sizes(body, axis, values)]))
     for launch in of_kernel:
-        if not any(values.number(launch.scope, each) or over_names(values, launch, each, names, template, arguments)
-                   for each in launch.block):
+        if not any(values.number(launch.scope, entry) or over_names(values, launch, entry, names, template, arguments)
+                   for entry in launch.block):
             continue
-        for at, words_along in enumerate(launch.block[:3]):
-            axes[at] = _launched(axes[at], values, launch, words_along, names, template, arguments)
-        if not any(each.extent for each in axes):
+        for index, words_along in enumerate(launch.block[:3]):
+            axes[index] = _launched(axes[index], values, launch, words_along, names, template, arguments)
+        if not any(block_axis.extent for block_axis in axes):
             continue
-        for at in range(len(launch.block), 3):
-            if not axes[at].extent:
-                axes[at] = replace(axes[at], extent="1", value=1, adapts=False)
-    if not any(each.extent or each.value for each in axes):
-        for at, axis in enumerate(AXES):
+        for index in range(len(launch.block), 3):
+            if not axes[index].extent:
+                axes[index] = replace(axes[index], extent="1", value=1, adapts=False)
+    if not any(block_axis.extent or block_axis.value for block_axis in axes):
+        for index, axis in enumerate(AXES):
             extent = implied(source, item, body, axis, values, names)
-            if extent and axes[at].used:
-                axes[at] = replace(axes[at], extent=extent, implied=True)
+            if extent and axes[index].used:
+                axes[index] = replace(axes[index], extent=extent, implied=True)
     divided = divisors(body)
     axes[0] = replace(axes[0], split=tuple(name for name in names if name in divided))
     return axes[0], axes[1], axes[2]
@@ -64,22 +64,22 @@ def read_block(
 
 def _asked(words: Sequence[str], axis: str, asserted: int) -> Axis:
     """Return what the tokens ask of an axis; `asserted`: how often they only check how many threads there are."""
-    used, adapts, asked = False, False, 0
-    for at, word in enumerate(words):
+    used, adapts, count = False, False, 0
+    for index, word in enumerate(words):
         if word in ("threadIdx", "blockDim"):
-            along = words[at + 2] if at + 2 < len(words) and words[at + 1] == "." else "x"
+            along = words[index + 2] if index + 2 < len(words) and words[index + 1] == "." else "x"
             used = used or along == axis
-            asked += word == "blockDim" and along == axis
+            count += word == "blockDim" and along == axis
         elif word in _GROUPS and axis == "x":
             used = True
             adapts = adapts or word != "this_thread_block" or bool(_GROUP_SIZES & set(words))
         elif word in ("thread_index", "group_index") and axis != "x":
             used = used or (
                 word == "thread_index"
-                and any(words[place : place + 2] == [".", axis] for place in range(at, min(at + 6, len(words))))
+                and any(words[place : place + 2] == [".", axis] for place in range(index, min(index + 6, len(words))))
             )
             adapts = adapts or (used and "group_dim" in words)
-    return Axis(used, adapts or asked > asserted)
+    return Axis(used, adapts or count > asserted)
 
 
 def _launched(
@@ -100,16 +100,16 @@ def _launched(
         extent = str(value) if value is not None else ""
         same = [
             param
-            for param, given in zip(template, launch.template, strict=False)  # f<256><<<blocks, 256>>>
+            for param, argument in zip(template, launch.template, strict=False)  # f<256><<<blocks, 256>>>
             if value is not None
             and value > 1
             and _looks_like_threads(param)
-            and (known := values.number(launch.scope, given)) is not None
-            and known.value == value
+            and (constant := values.number(launch.scope, argument)) is not None
+            and constant.value == value
         ]
         extent = same[0] if same else extent
     several = tuple(sorted({*axis.several, *(number.several if number else ()), *([value] if value else ())}))
-    several = tuple(each for each in several if 0 < each <= MOST_THREADS)
+    several = tuple(size for size in several if 0 < size <= MOST_THREADS)
     if axis.extent or axis.value is not None:
         return replace(axis, several=several)
     return replace(axis, extent=extent, value=value, several=several)

@@ -124,7 +124,7 @@ class _Reader:
             following = self.words[closing + 1] if closing + 1 < len(self.words) else ""
             if (
                 inside
-                and all(_is_type(each) for each in inside)
+                and all(_is_type(token) for token in inside)
                 and (is_word(following) or following[:1].isdigit() or following == "(")
             ):
                 self.at = closing + 1  # a cast
@@ -164,14 +164,14 @@ class _Reader:
 
     def call(self, word: str, angle: list[str], inside: list[str]) -> int | float:
         if word == "sizeof":
-            names = [each for each in inside if each not in ("const", "unsigned", "signed", "std", "::", "struct")]
+            names = [token for token in inside if token not in ("const", "unsigned", "signed", "std", "::", "struct")]
             if "*" in names:
                 return 8
             size = SIZES.get(names[-1] if names else "int") or self.lookup(f"sizeof {names[-1]}")
             if size is None:
                 raise _Unknown
             return size
-        parts = [_Reader(each, self.lookup).whole() for each in split_at_commas(inside)]
+        parts = [_Reader(part, self.lookup).whole() for part in split_at_commas(inside)]
         low = word.lower().lstrip("_")
         if low in ("min", "fminf", "fmin") and parts:
             return min(parts)
@@ -195,10 +195,10 @@ class _Reader:
 
     def _closing(self, opening: int) -> int:
         depth = 0
-        for at in range(opening, len(self.words)):
-            depth += (self.words[at] == "(") - (self.words[at] == ")")
+        for index in range(opening, len(self.words)):
+            depth += (self.words[index] == "(") - (self.words[index] == ")")
             if depth == 0:
-                return at
+                return index
         raise _Unknown
 
 
@@ -225,7 +225,7 @@ def _number(word: str) -> int | float:
     plain = word.replace("'", "")
     if plain[:2].lower() == "0x":
         return int(plain.rstrip("uUlL"), 16)
-    if any(each in plain for each in ".eE"):
+    if any(mark in plain for mark in ".eE"):
         return float(plain.rstrip("fFlL"))
     plain = plain.rstrip("uUlLzZ")
     if plain[-1:] in ("f", "F"):

@@ -39,10 +39,10 @@ def without_defines(text: str, names: Collection[str]) -> str:
     if not names:
         return text
     lines = text.split("\n")
-    for at, line in enumerate(lines):
+    for index, line in enumerate(lines):
         words = line.replace("#", "# ", 1).split() if line.lstrip().startswith("#") else []
         if words[:2] == ["#", "define"] and len(words) > 2 and words[2] in names:
-            lines[at] = ""
+            lines[index] = ""
     text = "\n".join(lines)
     for name in names:
         text = re.sub(
@@ -57,14 +57,14 @@ def without_defines(text: str, names: Collection[str]) -> str:
 
 def defines_of(source: Source) -> dict[str, int]:
     """Return macros and constants of the file that are numbers as they stand there."""
-    found: dict[str, int] = {}
+    constants: dict[str, int] = {}
     counts = _counts(source)
     for name, macro in source.macros.items():
-        body = [each for each in macro.body if each not in ("(", ")")]
-        if macro.arguments is None and 1 <= len(body) <= 2 and all(not is_word(each) for each in body):
+        body = [word for word in macro.body if word not in ("(", ")")]
+        if macro.arguments is None and 1 <= len(body) <= 2 and all(not is_word(word) for word in body):
             value = evaluate(body, lambda other: None)
             if isinstance(value, int) and (TUNED.match(name) or not source.file_at(source.read.places.get(name, 0))):
-                found[name] = value  # of headers only what is named as people name what they tune
+                constants[name] = value  # of headers only what is named as people name what they tune
     for item in source.items:
         if item.kind != "variable" or len(item.names) != 1 or (source.file_of(item.first) and not TUNED.match(item.names[0])):
             continue
@@ -74,8 +74,8 @@ def defines_of(source: Source) -> dict[str, int]:
             after = words[words.index("=") + 1 : -1]
             value = evaluate(after, lambda other: None) if len(after) <= 2 else None
             if isinstance(value, int) and counts[name] == 1:
-                found[name] = value
-    return found
+                constants[name] = value
+    return constants
 
 
 def _counts(source: Source) -> Counter[str]:
@@ -85,11 +85,11 @@ def _counts(source: Source) -> Counter[str]:
 
 def declared_names(source: Source) -> set[str]:
     """Return the names that the file gives a meaning: variables, functions and types."""
-    words, found = source.words, set()
-    for at in range(1, len(words) - 1):
-        if is_word(words[at]) and words[at - 1] in _OF_TYPES:
-            found.add(words[at])
-    return found | {name for name, before in _behind_types(source, _AFTER_DECLARED) if before not in _STATEMENTS}
+    words, names = source.words, set()
+    for index in range(1, len(words) - 1):
+        if is_word(words[index]) and words[index - 1] in _OF_TYPES:
+            names.add(words[index])
+    return names | {name for name, before in _behind_types(source, _AFTER_DECLARED) if before not in _STATEMENTS}
 
 
 def _behind_types(source: Source, followed_by: Collection[str] = ()) -> Iterator[tuple[str, str]]:

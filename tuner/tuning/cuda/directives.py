@@ -59,19 +59,19 @@ def read_directives(bare: str) -> Read:
     read = Read("")
     out: list[str] = []
     taken: list[list[bool]] = []  # of each open #if: is this branch taken, with those around it; was one
-    asked: list[str] = []  # by #ifndef, of each open #if
-    at = 0
+    guards: list[str] = []  # by #ifndef, of each open #if
+    offset = 0
     for line in _logical_lines(bare):
-        begin, at = at, at + len(line)
+        begin, offset = offset, offset + len(line)
         match = _DIRECTIVE.match(line) if line.lstrip(" \t").startswith("#") else None
         active = not taken or taken[-1][0]
         if match is None:
             out.append(line if active else _blank(line))
             if not active:
-                read.not_taken.append((begin, at))
+                read.not_taken.append((begin, offset))
             continue
         out.append(_blank(line))
-        read.directives.append((begin, at))
+        read.directives.append((begin, offset))
         name, rest = match[1], match[2].replace("\\\n", " ").strip()
         if name in ("if", "ifdef", "ifndef"):
             if len(taken) == MAX_BRANCHES:
@@ -80,15 +80,15 @@ def read_directives(bare: str) -> Read:
                 _is_true(rest, read.macros) if name == "if" else (_is_defined(rest, read.macros) != (name == "ifndef"))
             )
             taken.append([active and said, said])
-            asked.append(rest.split()[0] if name == "ifndef" and rest else "")
+            guards.append(rest.split()[0] if name == "ifndef" and rest else "")
         elif name in ("elif", "else") and taken:
             said = not taken[-1][1] and (len(taken) < 2 or taken[-2][0]) and (name == "else" or _is_true(rest, read.macros))
             taken[-1] = [said, taken[-1][1] or said]
         elif name == "endif" and taken:
             taken.pop()
-            asked.pop()
+            guards.pop()
         elif name == "define" and active and len(read.macros) < MAX_MACROS:
-            _define(rest, read, asked, begin)
+            _define(rest, read, guards, begin)
         elif name == "undef" and active:
             read.macros.pop(rest, None)
     read.code = "".join(out)
@@ -116,7 +116,7 @@ def _define(rest: str, read: Read, asked: Sequence[str], begin: int) -> None:
     if match is None:
         return
     body = tuple(split_words(rest[match.end() :])[:4000])
-    arguments = tuple(each.strip() for each in match[3].split(",")) if match[2] else None
+    arguments = tuple(argument.strip() for argument in match[3].split(",")) if match[2] else None
     read.macros[match[1]] = Macro(body, arguments)
     read.places[match[1]] = begin
     if match[1] in asked:
@@ -132,7 +132,7 @@ def _is_true(condition: str, macros: Mapping[str, Macro]) -> bool:
     condition = _DEFINED.sub(lambda match: str(int(_is_defined(match[1] or match[2], macros))), _HAS.sub("0", condition))
     words = expand(split_words(condition)[:2000], macros)
     value = evaluate(
-        [KNOWN.get(each, "0") if is_word(each) and each not in ("true", "false") else each for each in words],
+        [KNOWN.get(word, "0") if is_word(word) and word not in ("true", "false") else word for word in words],
         lambda name: None,
     )
     return bool(value)
@@ -149,11 +149,11 @@ class _Expansion:
 
     def of(self, words: Sequence[str], depth: int, used: frozenset[str]) -> list[str]:
         out: list[str] = []
-        at = 0
-        while at < len(words):
-            word = words[at]
+        index = 0
+        while index < len(words):
+            word = words[index]
             macro = self.macros.get(word)
-            at += 1
+            index += 1
             if macro is None or word in used or depth > MAX_DEPTH or len(out) > MAX_EXPANDED or self.replaced > MAX_EXPANDED:
                 out.append(word)
                 continue
@@ -161,18 +161,18 @@ class _Expansion:
             if macro.arguments is None:
                 out += self.of(macro.body, depth + 1, used | {word})
                 continue
-            if at >= len(words) or words[at] != "(":
+            if index >= len(words) or words[index] != "(":
                 out.append(word)
                 continue
-            end, inside = at, 0
+            end, inside = index, 0
             while end < len(words):
                 inside += (words[end] in ("(", "[", "{")) - (words[end] in (")", "]", "}"))
                 end += 1
                 if inside == 0:
                     break
-            given = [self.of(each, depth + 1, used) for each in _plain_split(words[at + 1 : end - 1])]
-            at = end
-            out += self.of(_filled(macro, given), depth + 1, used | {word})
+            arguments = [self.of(argument, depth + 1, used) for argument in _plain_split(words[index + 1 : end - 1])]
+            index = end
+            out += self.of(_filled(macro, arguments), depth + 1, used | {word})
         return out[: MAX_EXPANDED * 2]
 
 
@@ -192,21 +192,21 @@ def _plain_split(words: Sequence[str]) -> list[list[str]]:
 def _filled(macro: Macro, given: Sequence[list[str]]) -> list[str]:
     names = list(macro.arguments or ())
     values: dict[str, list[str]] = {}
-    for at, name in enumerate(names):
+    for index, name in enumerate(names):
         if name.endswith("..."):
             rest: list[str] = []
-            for each in given[at:]:
-                rest += ([","] if rest else []) + list(each)
+            for argument in given[index:]:
+                rest += ([","] if rest else []) + list(argument)
             values[name.removesuffix("...").strip() or "__VA_ARGS__"] = rest
         else:
-            values[name] = list(given[at]) if at < len(given) else []
+            values[name] = list(given[index]) if index < len(given) else []
     out: list[str] = []
     glue = False
-    for at, word in enumerate(macro.body):
+    for index, word in enumerate(macro.body):
         if word == "##":
             glue = True
             continue
-        if word == "#" and at + 1 < len(macro.body) and macro.body[at + 1] in values:
+        if word == "#" and index + 1 < len(macro.body) and macro.body[index + 1] in values:
             continue
         new = values.get(word, [word])
         if glue and out and new:

@@ -216,9 +216,9 @@ FOLDERS_OF_HOST = ("thrust/", "cub/device/", "pybind11/", *FOLDERS_OF_TORCH)
 @cache
 def folder() -> tempfile.TemporaryDirectory[str]:
     """Return a folder with these headers, the same one for the life of this process."""
-    made = tempfile.TemporaryDirectory(prefix="ridgepoint-headers-")
+    directory = tempfile.TemporaryDirectory(prefix="ridgepoint-headers-")
     for name, text in HEADERS.items():
-        place = Path(made.name, name)
+        place = Path(directory.name, name)
         place.parent.mkdir(exist_ok=True)
         place.write_text(text)
-    return made
+    return directory

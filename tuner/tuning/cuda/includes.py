@@ -24,9 +24,9 @@ _SKIPPED = {"node_modules", "build", "__pycache__", "site-packages"}
 
 def root_of(folder: Path) -> Path:
     """Return the outermost folder whose headers a file may include: its repository's, else its own."""
-    for each in (folder, *list(folder.parents)[:MOST_PARENTS]):
-        if any((each / mark).exists() for mark in MARKS):
-            return each
+    for path in (folder, *list(folder.parents)[:MOST_PARENTS]):
+        if any((path / mark).exists() for mark in MARKS):
+            return path
     return folder
 
 
@@ -40,9 +40,9 @@ def with_own_headers(text: str, folder: Path, name: str = "") -> str:
 
 def own_headers(path: Path, root: Path) -> list[Path]:
     """Return the headers below `root` that a file includes, directly or through others."""
-    read = _Inlined(path.parent.resolve(), root.resolve())
-    read.text(path.read_text(errors="replace"), read.folder, path.name, 0)
-    return sorted(read.done)
+    reader = _Inlined(path.parent.resolve(), root.resolve())
+    reader.text(path.read_text(errors="replace"), reader.folder, path.name, 0)
+    return sorted(reader.done)
 
 
 class _Inlined:
@@ -50,13 +50,13 @@ class _Inlined:
         self.folder, self.root, self.done, self.bytes = folder, root, set[Path](), 0
 
     def text(self, text: str, folder: Path, name: str, depth: int) -> str:
-        out, at = [], 0
+        out, offset = [], 0
         for match in _INCLUDE.finditer(text):
             path = None if match[2] and _OF_SYSTEM.match(match[2]) else self.find(match[1] or match[2], folder)
             if path is None or depth > MAX_DEPTH or len(self.done) > MAX_HEADERS:
                 continue
-            out.append(text[at : match.start()])
-            at = match.end()
+            out.append(text[offset : match.start()])
+            offset = match.end()
             if path not in self.done:
                 self.done.add(path)
                 content = path.read_text(errors="replace")
@@ -64,8 +64,8 @@ class _Inlined:
                 if self.bytes > MAX_BYTES:
                     continue
                 out.append(f'#line 1 "./{path.name}"\n{self.text(content, path.parent, f"./{path.name}", depth + 1)}\n')
-            out.append(f'#line {text.count(chr(10), 0, at) + 2} "{name}"')
-        return "".join([*out, text[at:]])
+            out.append(f'#line {text.count(chr(10), 0, offset) + 2} "{name}"')
+        return "".join([*out, text[offset:]])
 
     def find(self, name: str, folder: Path) -> Path | None:
         """Return the header that a name means: beside the file that includes it, beside the kernel's or further up, else elsewhere.
@@ -79,10 +79,10 @@ class _Inlined:
                 return path
             if place == self.root:
                 break
-        wanted = PurePosixPath(name).parts
-        if ".." in wanted:
-            wanted = tuple(part for part in wanted if part not in (".", ".."))
-        same = [each for each in self._files.get(wanted[-1], ()) if each.parts[-len(wanted):] == wanted]
+        parts = PurePosixPath(name).parts
+        if ".." in parts:
+            parts = tuple(part for part in parts if part not in (".", ".."))
+        same = [header for header in self._files.get(parts[-1], ()) if header.parts[-len(parts):] == parts]
         return self._own(max(same, key=lambda each: (shared_parts(each, folder), -len(each.parts)))) if same else None
 
     def _own(self, path: Path) -> Path | None:
@@ -92,26 +92,26 @@ class _Inlined:
     @cached_property
     def _files(self) -> dict[str, list[Path]]:
         """Name → the headers of the repository that have it, in the order of their paths."""
-        found: dict[str, list[Path]] = {}
+        paths_by_name: dict[str, list[Path]] = {}
         for path in sorted(islice(walk(self.root, HEADERS), MOST_FILES)):
-            found.setdefault(path.name, []).append(path)
-        return found
+            paths_by_name.setdefault(path.name, []).append(path)
+        return paths_by_name
 
 
 def walk(root: Path, endings: tuple[str, ...]) -> Iterator[Path]:
     """Yield the files below a folder whose names end so; those of builds and packages are left out."""
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(each for each in folders if each not in _SKIPPED and not each.startswith("."))
-        for each in files:
-            if each.endswith(endings):
-                yield Path(folder, each)
+        folders[:] = sorted(child for child in folders if child not in _SKIPPED and not child.startswith("."))
+        for name in files:
+            if name.endswith(endings):
+                yield Path(folder, name)
 
 
 def shared_parts(path: Path, folder: Path) -> int:
     """Return how many leading parts a header's path has in common with a folder's."""
     same = 0
-    for one, other in zip(path.parts, folder.parts, strict=False):
-        if one != other:
+    for part, other in zip(path.parts, folder.parts, strict=False):
+        if part != other:
             break
         same += 1
     return same

@@ -22,23 +22,23 @@ def body_of(source: Source, item: Item) -> list[str]:
     """Return the tokens of a kernel with blockIdx.x and the like as one, also where a variable holds it."""
     out: list[str] = []
     words = source.body_of(item)
-    at = 0
-    while at < len(words):
-        if words[at] in ("blockIdx", "threadIdx", "blockDim") and at + 2 < len(words) and words[at + 1] == ".":
-            out.append("".join(words[at : at + 3]))
-            at += 3
+    index = 0
+    while index < len(words):
+        if words[index] in ("blockIdx", "threadIdx", "blockDim") and index + 2 < len(words) and words[index + 1] == ".":
+            out.append("".join(words[index : index + 3]))
+            index += 3
         else:
-            out.append(words[at])
-            at += 1
-    held = {
-        out[at]: out[at + 2]
-        for at in range(len(out) - 3)
-        if is_word(out[at])
-        and out[at + 1] == "="
-        and out[at + 3] in (",", ";")
-        and out[at + 2].partition(".")[0] in ("blockIdx", "threadIdx", "blockDim")
+            out.append(words[index])
+            index += 1
+    aliases = {
+        out[index]: out[index + 2]
+        for index in range(len(out) - 3)
+        if is_word(out[index])
+        and out[index + 1] == "="
+        and out[index + 3] in (",", ";")
+        and out[index + 2].partition(".")[0] in ("blockIdx", "threadIdx", "blockDim")
     }
-    return [held.get(word, word) for word in out]
+    return [aliases.get(word, word) for word in out]
 
 
 def counted_by_blocks(body: Sequence[str], written: Collection[str], names: Collection[str]) -> frozenset[str]:
@@ -51,18 +51,18 @@ def counted_by_blocks(body: Sequence[str], written: Collection[str], names: Coll
         return frozenset()
     is_result = False
     by_block: set[str] = set()
-    for at, word in enumerate(body[:-1]):
+    for index, word in enumerate(body[:-1]):
         if word in (";", "{", "}"):
             is_result = False
         is_result = is_result or word in written
-        if is_result and word in blocks and body[at - 1] in ("+", "[") and body[at + 1] in ("+", "]", ";", ","):
+        if is_result and word in blocks and body[index - 1] in ("+", "[") and body[index + 1] in ("+", "]", ";", ","):
             by_block.add(word)
     return frozenset(
         name
-        for at, name in enumerate(body)
+        for index, name in enumerate(body)
         if name in names
-        and (tuple(body[at - 2 : at]) in {(block, "*") for block in by_block}
-             or tuple(body[at + 1 : at + 3]) in {("*", block) for block in by_block})
+        and (tuple(body[index - 2 : index]) in {(block, "*") for block in by_block}
+             or tuple(body[index + 1 : index + 3]) in {("*", block) for block in by_block})
     )
 
 
@@ -92,10 +92,10 @@ def implied(
 
 
 def _strides(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
-    for at, word in enumerate(body):
-        if word == "for" and at + 1 < len(body) and body[at + 1] == "(":
-            end = _closing(body, at + 1)
-            head = list(body[at + 2 : end])
+    for index, word in enumerate(body):
+        if word == "for" and index + 1 < len(body) and body[index + 1] == "(":
+            end = _closing(body, index + 1)
+            head = list(body[index + 2 : end])
             if head.count(";") != 2:
                 continue
             begin, step = head[: head.index(";")], head[len(head) - head[::-1].index(";") :]
@@ -107,19 +107,19 @@ def _bounds(source: Source, item: Item) -> Iterator[Sequence[str]]:
     """Yield what __launch_bounds__ says where it is computed from the kernel's own names."""
     words = source.words[item.first : item.opening]
     if "__launch_bounds__" in words:
-        at = item.first + words.index("__launch_bounds__") + 1
-        first = split_at_commas(source.inside(at))[:1]
-        if first and any(is_word(each) for each in first[0]):
+        opening = item.first + words.index("__launch_bounds__") + 1
+        first = split_at_commas(source.inside(opening))[:1]
+        if first and any(is_word(word) for word in first[0]):
             yield first[0]
 
 
 def asserted(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
     """Yield E of assert(E == blockDim.x)."""
     threads = f"blockDim.{axis}"
-    for at, word in enumerate(body):
-        if word in ("assert", "static_assert", "CUDA_KERNEL_ASSERT") and at + 1 < len(body) and body[at + 1] == "(":
-            end = _closing(body, at + 1)
-            inside = list(body[at + 2 : end])
+    for index, word in enumerate(body):
+        if word in ("assert", "static_assert", "CUDA_KERNEL_ASSERT") and index + 1 < len(body) and body[index + 1] == "(":
+            end = _closing(body, index + 1)
+            inside = list(body[index + 2 : end])
             if inside[-2:] == ["==", threads]:
                 yield inside[:-2]
             elif inside[:2] == [threads, "=="]:
@@ -128,32 +128,32 @@ def asserted(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
 
 def _rows(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
     """Yield R * C of blockIdx.x * R + threadIdx.x / C: threads that cover a tile row by row."""
-    for at, word in enumerate(body):
-        if word != f"threadIdx.{axis}" or at + 2 >= len(body) or body[at + 1] != "/":
+    for index, word in enumerate(body):
+        if word != f"threadIdx.{axis}" or index + 2 >= len(body) or body[index + 1] != "/":
             continue
-        end = at + 2
+        end = index + 2
         if body[end] == "(":
             end = min(_closing(body, end), len(body) - 1)
-        factors = _factors_before(body, at - 1 if at and body[at - 1] == "(" else at)
-        if len(factors) == 2 and any(each[0].startswith("blockIdx.") for each in factors):
-            rows = next((each for each in factors if not each[0].startswith("blockIdx.")), None)
+        factors = _factors_before(body, index - 1 if index and body[index - 1] == "(" else index)
+        if len(factors) == 2 and any(factor[0].startswith("blockIdx.") for factor in factors):
+            rows = next((factor for factor in factors if not factor[0].startswith("blockIdx.")), None)
             if rows is not None:
-                yield ["(", *rows, ")", "*", "(", *body[at + 2 : end + 1], ")"]
+                yield ["(", *rows, ")", "*", "(", *body[index + 2 : end + 1], ")"]
 
 
 def divisors(body: Sequence[str]) -> set[str]:
     """Return the names by which a kernel splits its thread's number: none is a number of threads along x."""
-    return {body[at + 2] for at in range(len(body) - 2) if body[at] == "threadIdx.x" and body[at + 1] in ("/", "%")}
+    return {body[index + 2] for index in range(len(body) - 2) if body[index] == "threadIdx.x" and body[index + 1] in ("/", "%")}
 
 
 def _products(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
     thread, block = f"threadIdx.{axis}", f"blockIdx.{axis}"
-    for at, word in enumerate(body):
+    for index, word in enumerate(body):
         if word != thread:
             continue
-        for factors in (_factors_before(body, at), _factors_after(body, at)):
+        for factors in (_factors_before(body, index), _factors_after(body, index)):
             if [block] in factors and len(factors) == 2:
-                yield next(each for each in factors if each != [block])
+                yield next(factor for factor in factors if factor != [block])
 
 
 def _factors_before(body: Sequence[str], at: int) -> list[list[str]]:
@@ -213,19 +213,19 @@ def _closing(body: Sequence[str], opening: int) -> int:
 
 def _opening(words: Sequence[str], closing: int) -> int:
     depth = 0
-    for at in range(closing, max(-1, closing - MAX_EXPRESSION), -1):
-        depth += (words[at] == ")") - (words[at] == "(")
+    for index in range(closing, max(-1, closing - MAX_EXPRESSION), -1):
+        depth += (words[index] == ")") - (words[index] == "(")
         if depth == 0:
-            return at
+            return index
     return 0
 
 
 def _arrays(body: Sequence[str]) -> Iterator[tuple[str, list[list[str]]]]:
     """Yield the static shared arrays of a body with their extents."""
-    at = 0
-    while at < len(body):
-        if body[at] == "__shared__" and (at == 0 or body[at - 1] != "extern"):
-            place = at + 1
+    index = 0
+    while index < len(body):
+        if body[index] == "__shared__" and (index == 0 or body[index - 1] != "extern"):
+            place = index + 1
             while place < len(body) and body[place] != ";":
                 if is_word(body[place]) and place + 1 < len(body) and body[place + 1] == "[":
                     name, extents = body[place], []
@@ -237,21 +237,21 @@ def _arrays(body: Sequence[str]) -> Iterator[tuple[str, list[list[str]]]]:
                     yield name, extents
                 else:
                     place += 1
-            at = place
-        at += 1
+            index = place
+        index += 1
 
 
 def _after(body: Sequence[str], place: int) -> int:
     """Return the place of the next `]`; the end of the tokens where there is none."""
-    return next((at for at in range(place, min(len(body), place + MAX_EXPRESSION)) if body[at] == "]"), len(body))
+    return next((index for index in range(place, min(len(body), place + MAX_EXPRESSION)) if body[index] == "]"), len(body))
 
 
 def _shared(body: Sequence[str], axis: str) -> Iterator[Sequence[str]]:
     arrays = dict(islice(_arrays(body), MAX_ARRAYS))
     for name, extents in arrays.items():
-        for at in range(len(body) - 1):
-            if body[at] == name and body[at + 1] == "[":
-                place = at + 1
+        for index in range(len(body) - 1):
+            if body[index] == name and body[index + 1] == "[":
+                place = index + 1
                 for extent in extents:
                     if (
                         place + 2 < len(body)
@@ -267,5 +267,5 @@ def shared_sizes(body: Sequence[str], axis: str, values: Values) -> Iterator[int
     """Yield the sizes of static shared arrays that a thread's number indexes."""
     for extent in _shared(body, axis):
         number = evaluate(extent, values.constant)
-        if number is not None and number >= 1 and not any(is_word(each) for each in extent):
+        if number is not None and number >= 1 and not any(is_word(word) for word in extent):
             yield int(number)

@@ -79,7 +79,7 @@ class _Reader:
             if inner is not None and depth < MAX_SCOPES:
                 opening, name = inner
                 close = self.closing.get(opening, end)
-                yield from self.all(opening + 1, min(close, end), "::".join(each for each in (scope, name) if each), depth + 1)
+                yield from self.all(opening + 1, min(close, end), "::".join(part for part in (scope, name) if part), depth + 1)
                 at = close + 1
                 continue
             item = self._item(at, end, scope)
@@ -178,10 +178,10 @@ class _Reader:
         last = opening if words[opening] == ";" else self._find(self.closing.get(opening, end - 1), end, ";")
         if words[opening] == "{":
             close = self.closing.get(opening, end - 1)
-            names += [each for each in words[close + 1 : last] if is_word(each)]
+            names += [token for token in words[close + 1 : last] if is_word(token)]
             if words[at] == "enum":
                 names += [
-                    words[each] for each in range(opening + 1, close) if is_word(words[each]) and words[each - 1] in ("{", ",")
+                    words[index] for index in range(opening + 1, close) if is_word(words[index]) and words[index - 1] in ("{", ",")
                 ]
         kind = "enum" if words[at] == "enum" else "type"
         return Item(
@@ -236,13 +236,13 @@ class _Reader:
         """Return whether `dim3 block(32, 8);` and the like: nothing of the brackets is a type with a name."""
         opening = name + 1
         inside = self.words[opening + 1 : self.closing.get(opening, opening)] if self.words[opening] == "(" else []
-        return bool(inside) and all(each[:1].isdigit() or each in ",+-*/" for each in inside)
+        return bool(inside) and all(token[:1].isdigit() or token in ",+-*/" for token in inside)
 
     def _function_name(self, groups: list[int], begin: int, until: int) -> tuple[int, int] | None:
         """Return the places of a function's name and of the `(` of its arguments: the last brackets after a name."""
         words = self.words
         ends = (words[self.closing[opening] + 1 : until][:1] for opening in groups)
-        colon = next((at for at, after in enumerate(ends) if after == [":"]), len(groups))
+        colon = next((index for index, after in enumerate(ends) if after == [":"]), len(groups))
         for opening in reversed(groups[: colon + 1][-MAX_GROUPS:]):  # S::S(int n) : n(n)
             place = opening - 1
             if place >= begin and words[place] == ">":  # f<float>(…)
@@ -258,8 +258,8 @@ class _Reader:
                 continue
             after = self.closing[opening] + 1
             rest = words[after:until]
-            if any(each == ":" for each in rest[:1]) or all(
-                is_word(each) or each in _AFTER or each in "()[]" or each[0].isdigit() for each in rest
+            if any(token == ":" for token in rest[:1]) or all(
+                is_word(token) or token in _AFTER or token in "()[]" or token[0].isdigit() for token in rest
             ):
                 return place, opening
         return None
@@ -272,7 +272,7 @@ class _Reader:
         head = words[begin:place]
         trailing = words[self.closing[opening] + 1 : body] if body >= 0 else []
         is_kernel = bool(self.kernel_words & {*head, *trailing})
-        on_device = is_kernel or any(self._is_device(each) for each in head)
+        on_device = is_kernel or any(self._is_device(token) for token in head)
         if body >= 0:
             close = self.closing.get(body, -1)
             other = next((at for at in range(body, min(close if close >= 0 else end, end)) if words[at] in self.kernel_words), -1)
@@ -296,7 +296,7 @@ class _Reader:
             last = close
         names = [words[place]]
         if place > begin and words[place - 1] == "::":  # S<T>::f
-            names += [each for each in words[begin:place] if is_word(each)][-3:]
+            names += [token for token in words[begin:place] if is_word(token)][-3:]
         return Item(
             "kernel" if is_kernel else "function",
             tuple(names),
@@ -321,21 +321,21 @@ class _Reader:
         """Return the last token of a kernel whose } is missing: before the declaration of the kernel after it."""
         if other < 0:
             return end - 1
-        at = other
-        while at > body and self.words[at - 1] not in (";", "}", "{"):
-            at -= 1
-        return max(body, at - 1)
+        index = other
+        while index > body and self.words[index - 1] not in (";", "}", "{"):
+            index -= 1
+        return max(body, index - 1)
 
     def _broken(self, first: int, begin: int, opening: int, end: int, scope: str, template: int) -> Item:
         """Return what has a bracket without a partner: to the declaration of the kernel after it."""
         until = min(end, begin + 400)
-        kernel = next((at for at in range(begin, until) if self.words[at] in self.kernel_words), -1)
+        kernel = next((index for index in range(begin, until) if self.words[index] in self.kernel_words), -1)
         if kernel < 0:
             return Item("other", (), scope, first, self._find(opening + 1, end, ";"))
         name = next(
             (at - 1 for at in range(kernel + 2, until) if self.words[at] == "(" and self.words[at - 1] not in _NOT_NAMES), kernel
         )
-        after = next((at for at in range(name + 1, end) if self.words[at] in self.kernel_words), -1)
+        after = next((index for index in range(name + 1, end) if self.words[index] in self.kernel_words), -1)
         return Item(
             "broken",
             (self.words[name],),

@@ -38,11 +38,11 @@ class Launches:
 
     def all(self) -> list[Launch]:
         """Return every launch of the file in order."""
-        found: list[Launch] = []
+        launches: list[Launch] = []
         for item in self.values.source.items:
-            if item.kind in ("function", "other", "variable") and len(found) < MAX_LAUNCHES:
-                found += islice(self._launches(item), MAX_LAUNCHES - len(found))
-        return found
+            if item.kind in ("function", "other", "variable") and len(launches) < MAX_LAUNCHES:
+                launches += islice(self._launches(item), MAX_LAUNCHES - len(launches))
+        return launches
 
     def _launches(self, item: Item) -> Iterator[Launch]:
         words = self.values.body(item)
@@ -59,7 +59,7 @@ class Launches:
             elif words[at] in _CALLS_EX and words[at + 1] == "(":
                 given = self._given(words, at + 1)
                 if len(given) >= 2:
-                    scope, holder = Scope(item, words, at), [each for each in given[0] if is_word(each)]
+                    scope, holder = Scope(item, words, at), [token for token in given[0] if is_word(token)]
                     kernel, template = _kernel_of(given[1])
                     block = self.values.assigned(scope, holder[-1] if holder else "", "blockDim")
                     yield self._made(item, words, at, kernel, template, [], block, [])
@@ -75,8 +75,8 @@ class Launches:
             end += 1
         if not self.values.may_look_at(end - at):
             return None
-        given = split_at_commas(words[at + 3 : end])
-        if len(given) < 2:
+        parts = split_at_commas(words[at + 3 : end])
+        if len(parts) < 2:
             return None
         begin = at - 1
         if words[begin] == ">":
@@ -93,8 +93,8 @@ class Launches:
                 opening -= 1
             kernel, template = _kernel_of(words[opening + 1 : at - 1])
         call = self._given(words, end + 3) if end + 3 < len(words) and words[end + 3] == "(" else []
-        made = self._made(item, words, at, kernel, template, given[0], given[1], given[2] if len(given) > 2 else [])
-        return replace(made, arguments=tuple(tuple(each) for each in call))
+        launch = self._made(item, words, at, kernel, template, parts[0], parts[1], parts[2] if len(parts) > 2 else [])
+        return replace(launch, arguments=tuple(tuple(argument) for argument in call))
 
     def _given(self, words: Sequence[str], opening: int) -> list[list[str]]:
         """Return the arguments of a call; [] where there are too many tokens."""
@@ -122,7 +122,7 @@ class Launches:
             scope,
             tuple(map(tuple, self.extents(scope, block))),
             tuple(map(tuple, self.extents(scope, grid))),
-            tuple(tuple(each) for each in template),
+            tuple(tuple(part) for part in template),
             tuple(smem),
             block_name=block[0] if len(block) == 1 and is_word(block[0]) else "",
         )
@@ -137,11 +137,11 @@ class Launches:
         if words[0] == "{" and words[-1] == "}":
             return split_at_commas(words[1:-1])
         if len(words) == 1 and is_word(words[0]) and (along := [self.values.assigned(scope, words[0], axis) for axis in "xyz"])[0]:
-            return [each or ["1"] for each in along]  # dim3 block; block.x = 32;
+            return [extent or ["1"] for extent in along]  # dim3 block; block.x = 32;
         if len(words) == 1 and is_word(words[0]):
-            given = self.values.variable(scope, words[0], constructs=True)
-            if given is not None:
-                value, is_constructed = given
+            variable = self.values.variable(scope, words[0], constructs=True)
+            if variable is not None:
+                value, is_constructed = variable
                 if is_constructed:
                     return split_at_commas(value)
                 if value[:1] in (["dim3"], ["{"]) or (len(value) == 1 and is_word(value[0]) and value[0] != words[0]):
@@ -170,7 +170,7 @@ def bare(words: Sequence[str]) -> list[str]:
 
 def _kernel_of(words: Sequence[str]) -> tuple[str, list[list[str]]]:
     """Return name and template values of `ns::kernel<T, 128>`, also behind a cast or a &."""
-    words = [each for each in words if each not in ("&",)]
+    words = [word for word in words if word not in ("&",)]
     if words and words[0] == "(" and ")" in words:  # (void*)kernel
         closed = closing_of(words, 0)
         words = words[closed + 1 :] or words[1:closed]
@@ -178,9 +178,9 @@ def _kernel_of(words: Sequence[str]) -> tuple[str, list[list[str]]]:
         opening = words.index("(")
         words = words[opening + 1 : closing_of(words, opening)]
     if "<" in words:
-        at = list(words).index("<")
-        closed = close_angle(words, at, len(words))
-        name = words[at - 1] if at else ""
-        return name, split_at_commas(words[at + 1 : closed if closed > 0 else len(words) - 1])
-    names = [each for each in words if is_word(each)]
+        index = list(words).index("<")
+        closed = close_angle(words, index, len(words))
+        name = words[index - 1] if index else ""
+        return name, split_at_commas(words[index + 1 : closed if closed > 0 else len(words) - 1])
+    names = [word for word in words if is_word(word)]
     return (names[-1] if names else ""), []

@@ -86,13 +86,13 @@ def include_folders() -> list[str]:
     Packages are nvidia-cuda-runtime, nvidia-cuda-crt, nvidia-cuda-cccl and nvidia-curand. CUTLASS's are those of CUTLASS_PATH or
     of the package nvidia-cutlass.
     """
-    found: dict[str, str] = {}
+    folders_by_name: dict[str, str] = {}
     for library, header in HEADERS_OF.items():
         place = _packaged(library)
         for folder in (place, *_toolkit_folders(), *_cutlass_folders()):
             if folder and Path(folder, header).is_file():
-                found.setdefault(header, folder)
-    return list(dict.fromkeys(found.values()))
+                folders_by_name.setdefault(header, folder)
+    return list(dict.fromkeys(folders_by_name.values()))
 
 
 HEADERS_OF = {"cudart": "cuda_runtime.h", "cccl": "cuda/std/version", "curand": "curand_kernel.h", "crt": "crt/mma.h",
@@ -125,11 +125,11 @@ def _toolkit_folders() -> list[str]:
     nvidia = importlib.util.find_spec("nvidia")
     for package in nvidia.submodule_search_locations or () if nvidia else ():
         places += sorted(Path(package).glob("*/include"))
-    return [str(each / below) for each in places for below in (".", "cccl") if (each / below).is_dir()]
+    return [str(place / below) for place in places for below in (".", "cccl") if (place / below).is_dir()]
 
 
 def _headers(folder: Path) -> list[Path]:
-    return sorted(each for pattern in ("*.h", "*.cuh", "*.hpp", "*.inl") for each in folder.glob(pattern))[:MAX_HEADERS]
+    return sorted(path for pattern in ("*.h", "*.cuh", "*.hpp", "*.inl") for path in folder.glob(pattern))[:MAX_HEADERS]
 
 
 def headers_hash(folder: Path | None) -> str:
@@ -138,8 +138,8 @@ def headers_hash(folder: Path | None) -> str:
         return ""
     digest = hashlib.sha256()
     headers = _headers(folder)
-    for each in headers:
-        digest.update(each.name.encode() + b"\0" + each.read_bytes())
+    for header in headers:
+        digest.update(header.name.encode() + b"\0" + header.read_bytes())
     return digest.hexdigest() if headers else ""
 
 
@@ -183,8 +183,8 @@ _OF_EARLIER_CUB = re.compile(r"\bcub::(?:Sum|Max|Min|Difference|Division|Equalit
 def _with_pragmas(text: str) -> str:
     """Return the text with `#pragma unroll` for a macro that stands for it, which another preprocessor reads as a directive."""
     for macro in re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+#[ \t]*pragma\b", text, re.MULTILINE):
-        told = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{macro}[ \t]+(#[^\n]*)", text, re.MULTILINE)
-        text = re.sub(rf"^([ \t]*){macro}\b", rf"\g<1>{told[1].rstrip()}" if told else macro, text, flags=re.MULTILINE)
+        match = re.search(rf"^[ \t]*#[ \t]*define[ \t]+{macro}[ \t]+(#[^\n]*)", text, re.MULTILINE)
+        text = re.sub(rf"^([ \t]*){macro}\b", rf"\g<1>{match[1].rstrip()}" if match else macro, text, flags=re.MULTILINE)
         text = re.sub(rf"^[ \t]*#[ \t]*define[ \t]+{macro}[ \t][^\n]*", "", text, flags=re.MULTILINE)
     return text
 
@@ -203,21 +203,21 @@ def compile_function(text: str, expression: str, defines: Mapping[str, str], arc
     expression = _told_apart(part, expression)
     made_from = [part, expression, sorted(defines.items()), arch, sorted(flags.items()), version, STANDARD]
     key = hashlib.sha256(json.dumps(made_from).encode()).hexdigest()
-    if (kept := _read_kept(key)) is not None:
-        return kept
+    if (entry := _read_kept(key)) is not None:
+        return entry
     try:
-        made, log = _compiled(part, expression, defines, arch, flags, name, STANDARD)
+        module, log = _compiled(part, expression, defines, arch, flags, name, STANDARD)
     except Exception as error:
         if not _OF_LATER.search(str(error)):
             raise CompileFailed(say_error(str(error), missing)) from error
         try:
-            made, log = _compiled(part, expression, defines, arch, flags, name, LATER)
+            module, log = _compiled(part, expression, defines, arch, flags, name, LATER)
         except Exception as again:
             raise CompileFailed(say_error(str(again), missing)) from again
-    symbol = _as_text(made.symbol_mapping.get(expression) or made.symbol_mapping.get(expression.encode()) or expression)
-    if f".text.{symbol}".encode() not in bytes(made.code):          # declared and nowhere defined
+    symbol = _as_text(module.symbol_mapping.get(expression) or module.symbol_mapping.get(expression.encode()) or expression)
+    if f".text.{symbol}".encode() not in bytes(module.code):          # declared and nowhere defined
         raise CompileFailed(f"{expression} has no body here" + (f" (left out: {', '.join(missing[:6])})" if missing else ""))
-    binary = _binary(symbol, bytes(made.code), log)
+    binary = _binary(symbol, bytes(module.code), log)
     _keep(key, binary)
     return binary
 
@@ -245,12 +245,12 @@ def _compiled(part: str, expression: str, defines: Mapping[str, str], arch: str,
 
     log = io.StringIO()
     includes = [host_headers.folder().name, *_include_folders()]
-    given = cuda_core.ProgramOptions(
+    options = cuda_core.ProgramOptions(
         name=name, arch=arch, define_macro=list(defines.items()) or None, include_path=includes,
         pre_include=["ridgepoint_types.h"], ptxas_options=["-v"], std=standard, lineinfo=True,
         device_as_default_execution_space=True, **flags)
-    made = cuda_core.Program(part, "c++", given).compile("cubin", name_expressions=(expression,), logs=log)
-    return made, log.getvalue()
+    module = cuda_core.Program(part, "c++", options).compile("cubin", name_expressions=(expression,), logs=log)
+    return module, log.getvalue()
 
 
 def load() -> None:
@@ -264,14 +264,14 @@ def load() -> None:
 
 def say_error(text: str, missing: Sequence[str] = ()) -> str:
     """Return the first errors of a compile log, a line each, and what would help; `missing`: headers that were left out."""
-    found = [f"{_file(match['file'])}line {match['line']}: {match['what'].strip()}" for match in _ERROR.finditer(text)][:4]
-    said = "; ".join(found) or text.strip()[:600]
+    errors = [f"{_file(match['file'])}line {match['line']}: {match['what'].strip()}" for match in _ERROR.finditer(text)][:4]
+    message = "; ".join(errors) or text.strip()[:600]
     for pattern, do in HINTS:
         if pattern.search(text):
-            said += f" ({do})"
+            message += f" ({do})"
     if missing and re.search(r"is undefined|has no|not a (?:class|namespace|template)|is not a", text):
-        said += f" (not here, and left out: {', '.join(missing[:6])})"
-    return said[:1200]
+        message += f" (not here, and left out: {', '.join(missing[:6])})"
+    return message[:1200]
 
 
 def _file(path: str) -> str:
@@ -286,14 +286,14 @@ _REGISTERS = re.compile(r"--?maxrregcount=(\d{1,3})$")
 
 def _flags(options: Sequence[str]) -> dict[str, Any]:
     flags: dict[str, Any] = {}
-    for each in options:
-        if each in OPTIONS:
-            name, value = OPTIONS[each]
+    for option in options:
+        if option in OPTIONS:
+            name, value = OPTIONS[option]
             flags[name] = value
-        elif match := _REGISTERS.match(each):
+        elif match := _REGISTERS.match(option):
             flags["max_register_count"] = int(match[1])
         else:
-            raise ValueError(f"option {each!r}: one of {', '.join(OPTIONS)}, --maxrregcount=N")
+            raise ValueError(f"option {option!r}: one of {', '.join(OPTIONS)}, --maxrregcount=N")
     return flags
 
 

@@ -31,15 +31,15 @@ def kernels_of(source: Source, name: str) -> list[Item]:
 
 def reached_by(source: Source, begin: Iterable[Item], names: Iterable[str] = ()) -> set[int]:
     """Return the places, in `source.items`, of all that items and `names` name, directly or through others and macros."""
-    place = {id(item): at for at, item in enumerate(source.items)}
+    place = {id(item): index for index, item in enumerate(source.items)}
     to_do = list(begin)
     reached = {place[id(item)] for item in to_do}
     named: set[str] = set()
 
     def add(item: Item) -> None:
-        at = place[id(item)]
-        if at not in reached:
-            reached.add(at)
+        index = place[id(item)]
+        if index not in reached:
+            reached.add(index)
             to_do.append(item)
 
     for item in source.items:  # a + b of vectors: nothing names it
@@ -81,23 +81,23 @@ def cut(source: Source, name: str, find_header: Callable[[str], str] = lambda na
     reached = (
         reached_by(source, kernels, split_words(name))
         if kernels
-        else {at for at, item in enumerate(source.items) if _is_for_device(source, item)}
+        else {index for index, item in enumerate(source.items) if _is_for_device(source, item)}
     )
     out, declared = list(source.text), {item.scope.partition("::")[0] for item in source.items}
     stand_ins: list[str] = []
-    reached -= {at for at, item in enumerate(source.items) if _is_overload(kernels, item)}
-    for at, item in enumerate(source.items):
+    reached -= {index for index, item in enumerate(source.items) if _is_overload(kernels, item)}
+    for index, item in enumerate(source.items):
         if item.kind == "use_namespace":
             scope = "".join(source.words[item.head : item.last])
             if scope.split("::")[0] not in declared | KNOWN_SCOPES:
                 stand_ins.append(f"namespace {scope.removeprefix('::')} {{}}")
-        elif at not in reached:
+        elif index not in reached:
             _blank(source, out, source.tokens.places[item.first], source.tokens.end_of(item.last))
     missing: list[str] = []
     text = _without_includes("".join(out), find_header, missing)
     names = set(re.findall(r"\w+", text))
     text = (
-        " ".join(dict.fromkeys(each for each in stand_ins if each.split()[1].split("::")[-1] in names)) + "\n#line 1\n" + text
+        " ".join(dict.fromkeys(line for line in stand_ins if line.split()[1].split("::")[-1] in names)) + "\n#line 1\n" + text
         if stand_ins
         else text
     )
@@ -106,7 +106,7 @@ def cut(source: Source, name: str, find_header: Callable[[str], str] = lambda na
 
 def _is_overload(kernels: Sequence[Item], item: Item) -> bool:
     """Return whether an item is a kernel beside the first of its name, with other arguments: no name tells them apart."""
-    return any(item is each for each in kernels[1:]) and (item.template, kernels[0].template, item.scope) == (
+    return any(item is kernel for kernel in kernels[1:]) and (item.template, kernels[0].template, item.scope) == (
         -1, -1, kernels[0].scope)
 
 
@@ -124,13 +124,13 @@ def _blank(source: Source, out: list[str], begin: int, end: int) -> None:
     """Blank characters, but for the directives among them that the preprocessor needs to find its way."""
     directives = source.read.directives
     after = bisect_right(directives, begin, key=lambda each: each[1])
-    kept = directives[after : bisect_left(directives, end, key=lambda each: each[0])]
-    at = begin
-    for first, last in [*kept, (end, end)]:
-        for place in range(at, max(at, min(first, end))):
+    spans = directives[after : bisect_left(directives, end, key=lambda each: each[0])]
+    offset = begin
+    for first, last in [*spans, (end, end)]:
+        for place in range(offset, max(offset, min(first, end))):
             if out[place] != "\n":
                 out[place] = " "
-        at = max(at, last)
+        offset = max(offset, last)
 
 
 def _without_includes(text: str, find_header: Callable[[str], str], missing: list[str]) -> str:

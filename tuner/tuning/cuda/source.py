@@ -33,11 +33,11 @@ class Source:
     @cached_property
     def of_name(self) -> dict[str, list[Item]]:
         """Name → the items that declare it."""
-        found: dict[str, list[Item]] = {}
+        items_by_name: dict[str, list[Item]] = {}
         for item in self.items:
             for name in item.names:
-                found.setdefault(name, []).append(item)
-        return found
+                items_by_name.setdefault(name, []).append(item)
+        return items_by_name
 
     @cached_property
     def kernel_words(self) -> frozenset[str]:

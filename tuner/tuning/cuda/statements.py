@@ -16,22 +16,22 @@ _BEGIN = {"return", "else", "do", "case", "default", "goto"}
 def without_templates(words: list[str]) -> list[str]:
     """Return tokens without the arguments of templates, which say nothing of addresses."""
     out: list[str] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "<" and at and is_word(words[at - 1]):
-            closed = close_angle(words, at, len(words))
+    index = 0
+    while index < len(words):
+        word = words[index]
+        if word == "<" and index and is_word(words[index - 1]):
+            closed = close_angle(words, index, len(words))
             after = words[closed + 1] if 0 < closed < len(words) - 1 else ""
             if (
                 closed > 0
                 and (after in ("(", "::", "*", "&", "{", ",", ")", ">", ";") or is_word(after))
-                and not {"&&", "||", "?"} & set(words[at:closed])
-                and (after not in (",", ")") or words[at - 1].endswith("_cast"))
+                and not {"&&", "||", "?"} & set(words[index:closed])
+                and (after not in (",", ")") or words[index - 1].endswith("_cast"))
             ):
-                at = closed + 1
+                index = closed + 1
                 continue
         out.append(word)
-        at += 1
+        index += 1
     return out
 
 
@@ -39,11 +39,11 @@ def statements(words: Sequence[str]) -> list[list[str]]:
     """Return the statements, those of a loop's head and the conditions of branches among them."""
     words = list(words)
     closing = partners(words)
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         if word in ("if", "for", "while", "switch"):
-            opening = at + 1 + (at + 1 < len(words) and words[at + 1] == "constexpr")
+            opening = index + 1 + (index + 1 < len(words) and words[index + 1] == "constexpr")
             if opening < len(words) and words[opening] == "(":
-                words[at], words[opening] = ";", ";"
+                words[index], words[opening] = ";", ";"
                 if opening in closing:
                     words[closing[opening]] = ";"
     out: list[list[str]] = [[]]
@@ -59,7 +59,7 @@ def statements(words: Sequence[str]) -> list[list[str]]:
             depth = 0
         else:
             out[-1].append(word)
-    return [each for each in out if each]
+    return [statement for statement in out if statement]
 
 
 def declares(left: Sequence[str]) -> tuple[str, list[str]] | None:
@@ -67,15 +67,15 @@ def declares(left: Sequence[str]) -> tuple[str, list[str]] | None:
     words = list(left)
     while words and words[-1] == "]":
         depth = 0
-        for at in range(len(words) - 1, -1, -1):
-            depth += (words[at] == "]") - (words[at] == "[")
+        for index in range(len(words) - 1, -1, -1):
+            depth += (words[index] == "]") - (words[index] == "[")
             if depth == 0:
                 break
-        if at == 0:
+        if index == 0:
             return None
-        words = words[:at]
+        words = words[:index]
     if words and words[-1] in (")", "}"):  # T name(…)
-        opening = next((at for at, word in enumerate(words) if word in ("(", "{")), 0)
+        opening = next((index for index, word in enumerate(words) if word in ("(", "{")), 0)
         if opening < 2 or (not is_word(words[opening - 2]) and words[opening - 2] not in ("*", "&")):
             return None
         words = words[:opening]
@@ -83,9 +83,9 @@ def declares(left: Sequence[str]) -> tuple[str, list[str]] | None:
         return None
     if not is_word(words[-2]) and words[-2] not in ("*", "&", "&&"):
         return None
-    if any(not is_word(each) and each not in ("*", "&", "&&", "::") for each in words):
+    if any(not is_word(word) and word not in ("*", "&", "&&", "::") for word in words):
         return None
-    if words[-2] in ("*", "&") and not any(is_word(each) for each in words[:-2]):
+    if words[-2] in ("*", "&") and not any(is_word(word) for word in words[:-2]):
         return None
     return words[-1], words[:-1]
 
@@ -94,7 +94,7 @@ def in_declaration(segment: Sequence[str], begin: int) -> bool:
     """Return whether what stands before a later `, *q = …` declares: float *p = a, *q = b."""
     if segment[begin - 1] != ",":
         return False
-    first = next((at for at, word in enumerate(segment) if word in ASSIGNMENTS), 0)
+    first = next((index for index, word in enumerate(segment) if word in ASSIGNMENTS), 0)
     return (
         first < begin
         and declares(segment[:first]) is not None
@@ -151,7 +151,7 @@ def leading_texts(inside: Sequence[str]) -> list[str]:
 def operands(inside: Sequence[str]) -> list[list[str]]:
     """Return what asm(…) is given, in order: "constraint"(expression)."""
     out = []
-    for at in range(len(inside) - 1):
-        if inside[at][:1] == '"' and inside[at + 1] == "(":
-            out.append(list(inside[at + 2 : closing_of(inside, at + 1)]))
+    for index in range(len(inside) - 1):
+        if inside[index][:1] == '"' and inside[index + 1] == "(":
+            out.append(list(inside[index + 2 : closing_of(inside, index + 1)]))
     return out

@@ -46,12 +46,12 @@ def resolve(values: Values, scope: Scope, words: Sequence[str], names: dict[str,
                 return None
             if word == "sizeof" or (place + 1 < len(words) and words[place + 1] == "("):
                 return None
-            held = values.variable(scope, word, constructs=True)
+            variable = values.variable(scope, word, constructs=True)
             value: str | None = None
-            if held is not None and held[0] != [word]:
-                value = resolve(values, scope, held[0], names, depth + 1)
-            elif found := values.words_of(word):
-                value = resolve(values, scope, found, names, depth + 1)
+            if variable is not None and variable[0] != [word]:
+                value = resolve(values, scope, variable[0], names, depth + 1)
+            elif tokens := values.words_of(word):
+                value = resolve(values, scope, tokens, names, depth + 1)
             if value is None or len(value) > MAX_CHARACTERS:
                 return None
             out.append(value if value.isidentifier() or value.isdecimal() else f"({value})")
@@ -83,12 +83,12 @@ def over_names(
     arguments: Sequence[CudaArgument] = (),
 ) -> str | None:
     """Return a launch's expression over the kernel's names, and over `arguments` that are whole; None where it rests on others."""
-    given = {each: each for each in names if each not in template}
+    aliases = {name: name for name in names if name not in template}
     for param, value in zip(template, launch.template, strict=False):
         if len(value) == 1 and is_word(value[0]):
-            given[value[0]] = param
-    given |= _of_arguments(launch, arguments)
-    return resolve(values, launch.scope, words, given)
+            aliases[value[0]] = param
+    aliases |= _of_arguments(launch, arguments)
+    return resolve(values, launch.scope, words, aliases)
 
 
 def smem_of(
@@ -112,13 +112,13 @@ def grid_of(
     if not own:
         return ()
     launch = own[0]
-    given = _host_names(launch, names, block, template)
-    given |= _of_arguments(launch, arguments)
+    aliases = _host_names(launch, names, block, template)
+    aliases |= _of_arguments(launch, arguments)
     for axis, name in zip("xyz", BLOCK, strict=True):  # block.x where block is a dim3
         if block["xyz".index(axis)].is_free:
-            given[f"block.{axis}"] = name
-    grid = [resolve(values, launch.scope, _with_axes(words, launch), given) for words in launch.grid]
-    return tuple(each for each in grid if each) if all(grid) else ()
+            aliases[f"block.{axis}"] = name
+    grid = [resolve(values, launch.scope, _with_axes(words, launch), aliases) for words in launch.grid]
+    return tuple(extent for extent in grid if extent) if all(grid) else ()
 
 
 def _of_arguments(launch: Launch, arguments: Sequence[CudaArgument]) -> dict[str, str]:
@@ -131,14 +131,14 @@ def _host_names(
     launch: Launch, names: Mapping[str, int | None], block: Sequence[Axis], template: Sequence[str]
 ) -> dict[str, str]:
     """Return the host's names at a launch → the kernel's own: macros, template values, and threads that may change."""
-    given = {each: each for each in names if each not in template}
-    given |= {
+    aliases = {name: name for name in names if name not in template}
+    aliases |= {
         value[0]: param for param, value in zip(template, launch.template, strict=False) if len(value) == 1 and is_word(value[0])
     }
     for axis, words, name in zip(block, launch.block, BLOCK, strict=False):
-        if axis.is_free and len(words) == 1 and is_word(words[0]) and words[0] not in given:
-            given[words[0]] = name
-    return given
+        if axis.is_free and len(words) == 1 and is_word(words[0]) and words[0] not in aliases:
+            aliases[words[0]] = name
+    return aliases
 
 
 def _with_axes(words: Sequence[str], launch: Launch) -> list[str]:

@@ -76,17 +76,17 @@ def read_text(text: str, folder: Path | None = None, others: bool = False) -> Cu
     ]
     if len(kernels) > MAX_FUNCTIONS:
         raise Refused(f"more than {MAX_FUNCTIONS} __global__ functions")
-    known: set[tuple[str, str]] = set()
+    keys: set[tuple[str, str]] = set()
     for item in kernels:
-        if (item.scope, item.names[0]) in known and item.kind == "kernel":
+        if (item.scope, item.names[0]) in keys and item.kind == "kernel":
             continue  # an overload, or a specialization
-        known.add((item.scope, item.names[0]))
+        keys.add((item.scope, item.names[0]))
         functions.append(
             _broken(source, item)
             if item.kind == "broken"
             else _function(source, item, values, by_kernel.get(item.names[0], []), defines, declared, flow)
         )
-    if functions and all(each.problem for each in functions):
+    if functions and all(function.problem for function in functions):
         raise Refused(functions[0].problem)
     return CudaText(
         tuple(functions),
@@ -116,36 +116,36 @@ def _function(
     declared: Collection[str],
     flow: Flow,
 ) -> CudaFunction:
-    reached = [source.items[at] for at in sorted(reached_by(source, [item]))]
+    reached = [source.items[index] for index in sorted(reached_by(source, [item]))]
     code = [
-        each
-        for each in reached
-        if each.kind in ("kernel", "function", "variable", "using") and (each is item or each.kind != "kernel")
+        declaration
+        for declaration in reached
+        if declaration.kind in ("kernel", "function", "variable", "using") and (declaration is item or declaration.kind != "kernel")
     ]
-    text = "\n".join(source.plain(each.first, each.last) for each in code)
+    text = "\n".join(source.plain(declaration.first, declaration.last) for declaration in code)
     own_text = source.plain(item.first, item.last)
     used = _names_in(source, text)
     template = template_of(source, item, values, own)
     names = {name: value for name, value in defines.items() if name in used} | {
-        each.name: None for each in template if not each.is_type
+        param.name: None for param in template if not param.is_type
     }
     problem = ""
     try:
         uses = flow.of(item)
     except RecursionError:
         uses, problem = Uses(), "nested too deeply to read"
-    types = [each.name for each in template if each.is_type]
+    types = [param.name for param in template if param.is_type]
     arguments = tuple(
-        _argument(source, part, at, uses, types)
-        for at, part in enumerate(split_at_commas(expand(source.arguments_of(item), source.macros)))
+        _argument(source, part, index, uses, types)
+        for index, part in enumerate(split_at_commas(expand(source.arguments_of(item), source.macros)))
         if part not in ([], ["void"])
     )
-    known = {each.name for each in arguments} | {each.name for each in template} | source.macros.keys() | _BUILT_IN
-    known |= set(_CALLED.findall(text)) | source.of_name.keys()
-    undefined = tuple(sorted(each for each in used - known if each not in declared and TUNED.match(each)))
+    known_names = {argument.name for argument in arguments} | {param.name for param in template} | source.macros.keys() | _BUILT_IN
+    known_names |= set(_CALLED.findall(text)) | source.of_name.keys()
+    undefined = tuple(sorted(name for name in used - known_names if name not in declared and TUNED.match(name)))
     names |= dict.fromkeys(undefined)
-    words = [word for each in code for word in expand(source.words[each.first : each.last + 1], source.macros)]
-    block = read_block(source, item, words, values, own, names, [each.name for each in template], arguments)
+    words = [word for declaration in code for word in expand(source.words[declaration.first : declaration.last + 1], source.macros)]
+    block = read_block(source, item, words, values, own, names, [param.name for param in template], arguments)
     return CudaFunction(
         item.names[0],
         _line(source, item),
@@ -159,10 +159,10 @@ def _function(
         scope=item.scope,
         block=block,
         launches=len(own),
-        smem=smem_of(values, own, names, block, [each.name for each in template]),
-        grid=grid_of(values, own, names, block, [each.name for each in template], arguments),
+        smem=smem_of(values, own, names, block, [param.name for param in template]),
+        grid=grid_of(values, own, names, block, [param.name for param in template], arguments),
         problem=problem,
-        counted=counted_by_blocks(body_of(source, item), {each.name for each in arguments if each.written}, names),
+        counted=counted_by_blocks(body_of(source, item), {argument.name for argument in arguments if argument.written}, names),
     )
 
 
@@ -184,21 +184,21 @@ def _is_dynamic(words: Sequence[str]) -> bool:
 
 def _line(source: Source, item: Item) -> int:
     """Return the line of the word that makes it a kernel."""
-    at = next((at for at in range(item.first, item.head) if source.words[at] in source.kernel_words), item.head)
-    return source.line_of(at)
+    index = next((place for place in range(item.first, item.head) if source.words[place] in source.kernel_words), item.head)
+    return source.line_of(index)
 
 
 def _in_macros(source: Source, text: str) -> frozenset[str]:
     """Return the names in the macros that a text uses, and in theirs."""
-    found: set[str] = set()
+    names: set[str] = set()
     to_do = re.findall(r"[A-Za-z_]\w*", text)
     while to_do:
         macro = source.macros.get(to_do.pop())
         for word in macro.body if macro is not None else ():
-            if is_word(word) and word not in found:
-                found.add(word)
+            if is_word(word) and word not in names:
+                names.add(word)
                 to_do.append(word)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _alias_of(source: Source, name: str) -> str:
@@ -206,12 +206,12 @@ def _alias_of(source: Source, name: str) -> str:
     for item in source.of_name.get(name, ()):
         words = source.words[item.first : item.last + 1]
         if words[0] == "using" and "=" in words:
-            given = words[words.index("=") + 1 : -1]
+            tokens = words[words.index("=") + 1 : -1]
         elif words[0] == "typedef" and words[-2:-1] == [name]:
-            given = words[1:-2]
+            tokens = words[1:-2]
         else:
             continue
-        return join([each for each in given if each not in _QUALIFIERS]).removeprefix("std::").removeprefix("::")
+        return join([token for token in tokens if token not in _QUALIFIERS]).removeprefix("std::").removeprefix("::")
     return ""
 
 
@@ -221,7 +221,7 @@ def _argument(source: Source, words: Sequence[str], at: int, uses: Uses, types: 
     while "[" in plain:
         opening = plain.index("[")
         plain = plain[:opening]
-    spelled = [each for each in plain if each not in _QUALIFIERS and each not in ("*", "&", "&&")]
+    spelled = [word for word in plain if word not in _QUALIFIERS and word not in ("*", "&", "&&")]
     if spelled and spelled[-1] == own.name and len(spelled) > 1:
         spelled = spelled[:-1]
     kind = join(spelled) or "int"

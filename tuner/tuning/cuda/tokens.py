@@ -54,73 +54,73 @@ def partners(words: Sequence[str]) -> dict[int, int]:
 
     A bracket that is closed by another kind ends where that kind closes, so that one slip does not reach the end of the file.
     """
-    found: dict[int, int] = {}
+    closings: dict[int, int] = {}
     opened: list[int] = []
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         if word in PAIRS:
-            opened.append(at)
+            opened.append(index)
         elif word in (")", "]", "}"):
             depth = len(opened)
             while depth and PAIRS[words[opened[depth - 1]]] != word:
                 depth -= 1
             if depth and (len(opened) - depth < 4 or word == "}"):
-                found[opened[depth - 1]] = at
+                closings[opened[depth - 1]] = index
                 del opened[depth - 1 :]
-    return found
+    return closings
 
 
 def close_angle(words: Sequence[str], opening: int, end: int, is_head: bool = False) -> int:
     """Return the place of the `>` that closes the `<` at `opening`; -1 where it is a comparison. `is_head`: of `template <`."""
-    depth, at, end = 0, opening, min(end, opening + 400)
-    while at < end:
-        word = words[at]
+    depth, index, end = 0, opening, min(end, opening + 400)
+    while index < end:
+        word = words[index]
         if word == "<":
             depth += 1
         elif word in (">", ">=") and word == ">":
             depth -= 1
             if depth == 0:
-                return at
+                return index
         elif word in ("(", "["):
             inside = 0
-            while at < end:
-                inside += (words[at] in "([") - (words[at] in ")]")
+            while index < end:
+                inside += (words[index] in "([") - (words[index] in ")]")
                 if inside == 0:
                     break
-                at += 1
+                index += 1
         elif word in ";{})]" or (word in ("||", "==") and not is_head):
             return -1
-        at += 1
+        index += 1
     return -1
 
 
 def closing_of(words: Sequence[str], opening: int, begin: str = "(", end: str = ")") -> int:
     """Return the place of a bracket's partner; the end of the tokens where it has none."""
     depth = 0
-    for at in range(opening, len(words)):
-        depth += (words[at] == begin) - (words[at] == end)
+    for index in range(opening, len(words)):
+        depth += (words[index] == begin) - (words[index] == end)
         if depth == 0:
-            return at
+            return index
     return len(words)
 
 
 def split_at_commas(words: Sequence[str]) -> list[list[str]]:
     """Return the parts between commas that stand in no bracket and in no template's arguments."""
     parts: list[list[str]] = [[]]
-    depth = at = 0
-    while at < len(words):
-        word = words[at]
-        if word == "<" and at and is_word(words[at - 1]):
-            closed = close_angle(words, at, len(words))
+    depth = index = 0
+    while index < len(words):
+        word = words[index]
+        if word == "<" and index and is_word(words[index - 1]):
+            closed = close_angle(words, index, len(words))
             if closed > 0:
-                parts[-1].extend(words[at : closed + 1])
-                at = closed + 1
+                parts[-1].extend(words[index : closed + 1])
+                index = closed + 1
                 continue
         depth += (word in PAIRS) - (word in (")", "]", "}"))
         if word == "," and depth == 0:
             parts.append([])
         else:
             parts[-1].append(word)
-        at += 1
+        index += 1
     return parts if parts != [[]] else []
 
 

@@ -116,11 +116,11 @@ class Values:
     def assigned(self, scope: Scope, holder: str, name: str) -> list[str]:
         """Return what is assigned to holder.name before a place; `block.x = block.x / 2` says nothing of its own."""
         words = scope.words
-        for at in range(scope.at - 4, -1, -1) if self.may_look_at(scope.at) else ():
-            if words[at] == holder and words[at : at + 4] == (holder, ".", name, "="):
-                end = next((place for place in range(at, len(words)) if words[place] == ";"), len(words))
-                if holder not in words[at + 4 : end]:
-                    return list(words[at + 4 : end])
+        for index in range(scope.at - 4, -1, -1) if self.may_look_at(scope.at) else ():
+            if words[index] == holder and words[index : index + 4] == (holder, ".", name, "="):
+                end = next((place for place in range(index, len(words)) if words[place] == ";"), len(words))
+                if holder not in words[index + 4 : end]:
+                    return list(words[index + 4 : end])
         return []
 
     def parameters(self, item: Item) -> dict[str, list[str]]:
@@ -133,26 +133,26 @@ class Values:
 
     def _defaults(self, opening: int, inside: Sequence[str]) -> dict[str, list[str]]:
         if opening not in self._parameters:
-            found = self._parameters[opening] = {}
+            defaults = self._parameters[opening] = {}
             for part in split_at_commas(inside):
-                at = part.index("=") if "=" in part else len(part)
-                names = [each for each in part[:at] if is_word(each)]
+                index = part.index("=") if "=" in part else len(part)
+                names = [word for word in part[:index] if is_word(word)]
                 if names:
-                    found[names[-1]] = part[at + 1 :]
+                    defaults[names[-1]] = part[index + 1 :]
         return self._parameters[opening]
 
     @cached_property
     def _calls(self) -> dict[str, list[tuple[Item, int]]]:
         """Name of a function of the file → the functions that may call it, with the place of each call."""
         names = {item.names[0] for item in self.source.items if item.kind == "function" and item.names}
-        found: dict[str, list[tuple[Item, int]]] = {}
+        calls_by_name: dict[str, list[tuple[Item, int]]] = {}
         for caller in self.source.items:
             if caller.kind == "function" and caller.body >= 0:
                 words = self.body(caller)
-                for at in range(len(words) - 1):
-                    if words[at] in names and words[at + 1] in ("<", "("):
-                        found.setdefault(words[at], []).append((caller, at))
-        return found
+                for index in range(len(words) - 1):
+                    if words[index] in names and words[index + 1] in ("<", "("):
+                        calls_by_name.setdefault(words[index], []).append((caller, index))
+        return calls_by_name
 
     def given(self, scope: Scope, name: str) -> Iterator[tuple[Scope, list[str]]]:
         """Yield what callers in the file give for an argument or a template parameter of a host function, and its default."""
@@ -161,11 +161,11 @@ class Values:
             return
         plain, template = list(self.parameters(item)), list(self.template_parameters(item))
         count = 0
-        for caller, at in self._calls.get(item.names[0], ()) if scope.depth < 4 else ():
+        for caller, index in self._calls.get(item.names[0], ()) if scope.depth < 4 else ():
             words = self.body(caller)
             if caller is item or count == MAX_CALLERS or not self.may_look_at(100):
                 continue
-            after, angle = at + 1, []
+            after, angle = index + 1, []
             if words[after] == "<":
                 closed = close_angle(words, after, len(words))
                 if closed < 0:
@@ -180,7 +180,7 @@ class Values:
             values = dict(zip(template, angle, strict=False)) | dict(zip(plain, arguments, strict=False))
             if name in values:
                 count += 1
-                yield Scope(caller, words, at, scope.depth + 1), values[name]
+                yield Scope(caller, words, index, scope.depth + 1), values[name]
         default = (self.parameters(item) | self.template_parameters(item)).get(name)
         if default:
             yield scope, default
@@ -231,9 +231,9 @@ class Values:
         return self._worth[key]
 
     def _look_for(self, scope: Scope, name: str, depth: int) -> Number | None:
-        held = self.variable(scope, name, constructs=True)
-        if held is not None:
-            words = held[0]
+        variable = self.variable(scope, name, constructs=True)
+        if variable is not None:
+            words = variable[0]
             if words and not (len(words) == 1 and words[0] == name):
                 return self.number(scope, words, depth + 1)
         if name in self.parameters(scope.item) or name in self.template_parameters(scope.item):
@@ -262,19 +262,19 @@ class Values:
         if macro is not None and macro.arguments is None:
             return macro.body
         return next(
-            (found for item in self.source.of_name.get(name, ()) if (found := self._constant_words(item, name)) is not None), None
+            (words for item in self.source.of_name.get(name, ()) if (words := self._constant_words(item, name)) is not None), None
         )
 
     def _constant_words(self, item: Item, name: str) -> list[str] | None:
         words = self.source.words[item.first : item.last + 1]
         if (item.kind == "variable" and ("const" in words or "constexpr" in words)) or item.kind == "enum":
-            at = next((place for place in range(len(words) - 1) if words[place] == name and words[place + 1] in ("=", "{")), -1)
-            if at >= 0:
-                end, level = at + 2, 0
+            index = next((place for place in range(len(words) - 1) if words[place] == name and words[place + 1] in ("=", "{")), -1)
+            if index >= 0:
+                end, level = index + 2, 0
                 while end < len(words) and not (level == 0 and words[end] in (";", ",", "}")):
                     level += (words[end] in ("(", "{", "[")) - (words[end] in (")", "}", "]"))
                     end += 1
-                return words[at + 2 : end]
+                return words[index + 2 : end]
         return None
 
     def _listed(self, scope: Scope, words: Sequence[str]) -> list[int]:
@@ -282,27 +282,27 @@ class Values:
         name = words[0] if words else ""
         if len(words) < 4 or words[1] != "[" or words[-1] != "]":
             return []
-        held = self.variable(scope, name)
-        if held is None or held[0][:1] != ["{"]:
+        variable = self.variable(scope, name)
+        if variable is None or variable[0][:1] != ["{"]:
             return []
-        values = [evaluate(each, lambda other: None) for each in split_at_commas(held[0][1:-1])]
-        return [int(each) for each in values if each is not None] if None not in values else []
+        values = [evaluate(part, lambda other: None) for part in split_at_commas(variable[0][1:-1])]
+        return [int(number) for number in values if number is not None] if None not in values else []
 
 
 def _sizes_of_calls(words: list[str]) -> list[str]:
     """Return tokens with x.size(0), x->numel() and the like as one name: sizes that only the call tells."""
     out: list[str] = []
-    at = 0
-    while at < len(words):
-        if words[at] in (".", "->") and at + 2 < len(words) and out and is_word(out[-1]):
+    index = 0
+    while index < len(words):
+        if words[index] in (".", "->") and index + 2 < len(words) and out and is_word(out[-1]):
             out.pop()
-            at += 2
-            if words[at] == "(":
-                at = closing_of(words, at) + 1
-            elif words[at] == "[":
-                at = closing_of(words, at, "[", "]") + 1
+            index += 2
+            if words[index] == "(":
+                index = closing_of(words, index) + 1
+            elif words[index] == "[":
+                index = closing_of(words, index, "[", "]") + 1
             out.append("#call")
             continue
-        out.append(words[at])
-        at += 1
-    return ["_call_" if each == "#call" else each for each in out]
+        out.append(words[index])
+        index += 1
+    return ["_call_" if word == "#call" else word for word in out]

@@ -81,7 +81,7 @@ def parameter(words: Sequence[str]) -> Parameter:
         if (depth == 0 and word not in (">", "]", ")")) or word == "[":
             plain.append(word)
     names = [
-        each for each in plain if is_word(each) and each not in ("__restrict__", "__restrict", "restrict", "const", "volatile")
+        word for word in plain if is_word(word) and word not in ("__restrict__", "__restrict", "restrict", "const", "volatile")
     ]
     pointer = "*" in plain or "[" in plain
     star = plain.index("*") if "*" in plain else len(plain)
@@ -101,15 +101,15 @@ class Flow:
         """Return what a function does with its arguments; everything unsure where calls go too deep or in a circle."""
         if id(item) in self._made:
             return self._made[id(item)]
-        params = [parameter(expand(each, self.source.macros)) for each in split_at_commas(self.source.arguments_of(item))]
+        params = [parameter(expand(part, self.source.macros)) for part in split_at_commas(self.source.arguments_of(item))]
         if id(item) in self._open or len(self._open) > MAX_CALLS or item.body < 0:
             return Uses(
-                unsure={at for at, each in enumerate(params) if (each.pointer or each.is_reference) and not each.is_const}
+                unsure={index for index, param in enumerate(params) if (param.pointer or param.is_reference) and not param.is_const}
             )
         self._open.add(id(item))
         uses = _Body(self, params, expand(self.source.body_of(item), self.source.macros)).follow()
         self._open.discard(id(item))
-        fixed = {at for at, each in enumerate(params) if each.is_const}
+        fixed = {index for index, param in enumerate(params) if param.is_const}
         uses.written -= fixed
         uses.unsure -= fixed | uses.written
         self._made[id(item)] = uses
@@ -120,10 +120,10 @@ class Flow:
         key = name, count
         if key in self._called:
             return self._called[key]
-        found = [
+        functions = [
             item for item in self.source.of_name.get(name, ()) if item.kind in ("function", "kernel") and item.names[0] == name
         ]
-        fits = [item for item in found if item.body >= 0] or found
+        fits = [item for item in functions if item.body >= 0] or functions
         self._called[key] = next((item for item in fits if len(split_at_commas(self.source.arguments_of(item))) == count), None)
         return self._called[key]
 
@@ -131,10 +131,10 @@ class Flow:
 class _Body:
     def __init__(self, flow: Flow, params: Sequence[Parameter], words: list[str]) -> None:
         self.flow, self.words = flow, without_templates(words)
-        self.roots: dict[str, set[int]] = {each.name: {at} for at, each in enumerate(params)}
-        self.references = {each.name for each in params if each.is_reference}
-        self.addresses = {each.name for each in params if each.pointer}
-        self.values = {each.name for each in params if not each.pointer and not each.is_reference}  # no addresses themselves
+        self.roots: dict[str, set[int]] = {param.name: {index} for index, param in enumerate(params)}
+        self.references = {param.name for param in params if param.is_reference}
+        self.addresses = {param.name for param in params if param.pointer}
+        self.values = {param.name for param in params if not param.pointer and not param.is_reference}  # no addresses themselves
         self.uses = Uses()
 
     def follow(self) -> Uses:
@@ -148,7 +148,7 @@ class _Body:
                 break
         for segment in segments:
             if len(segment) > MAX_STATEMENT:
-                self.uses.unsure |= {at for name in set(segment) & self.roots.keys() for at in self.roots[name]}
+                self.uses.unsure |= {root for name in set(segment) & self.roots.keys() for root in self.roots[name]}
                 continue
             self._stores(segment)
             self._calls(segment)
@@ -160,20 +160,20 @@ class _Body:
     def _names(self, segment: list[str]) -> None:
         declared = False
         for part in split_at_commas(segment):
-            at = next((place for place, word in enumerate(part) if word in ASSIGNMENTS), -1)
-            left, right = (part[:at], part[at + 1 :]) if at >= 0 else (part, [])
+            index = next((place for place, word in enumerate(part) if word in ASSIGNMENTS), -1)
+            left, right = (part[:index], part[index + 1 :]) if index >= 0 else (part, [])
             if declared and left and left[0] in ("*", "&"):
                 left = ["auto", *left]
             kind = declares(left)
             if kind is not None:
                 declared = True
                 name, types = kind
-                if at < 0 and len(left) >= 2 and left[-1] in (")", "}"):  # T name(a, b)
+                if index < 0 and len(left) >= 2 and left[-1] in (")", "}"):  # T name(a, b)
                     right = left[left.index(name) + 1 :]
                 self._alias(name, types, right)
-            elif at >= 0 and len(left) == 1 and part[at] == "=" and left[0] in self.addresses:
+            elif index >= 0 and len(left) == 1 and part[index] == "=" and left[0] in self.addresses:
                 self.roots.setdefault(left[0], set()).update(self._roots_of(right))
-            elif at >= 0 and len(left) > 1 and is_word(left[0]) and left[1] == "[" and self._is_address(right):
+            elif index >= 0 and len(left) > 1 and is_word(left[0]) and left[1] == "[" and self._is_address(right):
                 self.roots.setdefault(left[0], set()).update(self._roots_of(right))  # ptrs[i] = a + 3
 
     def _alias(self, name: str, types: list[str], right: list[str]) -> None:
@@ -205,52 +205,52 @@ class _Body:
         Beside an address, x[i] is a number that is added to it: a + x[i] rests on a.
         """
         plain: set[int] = set()
-        taken: set[int] = set()
+        value_roots: set[int] = set()
         depth = 0
-        for at, word in enumerate(words):
+        for index, word in enumerate(words):
             depth += (word == "[") - (word == "]")
-            if depth == 0 and word in self.roots and (at == 0 or words[at - 1] not in (".", "->", "::")):
-                is_value = words[at + 1 : at + 2] == ["["] and "&" not in words[max(0, at - 2) : at]
-                (taken if is_value else plain).update(self.roots[word])
-        return plain or taken
+            if depth == 0 and word in self.roots and (index == 0 or words[index - 1] not in (".", "->", "::")):
+                is_value = words[index + 1 : index + 2] == ["["] and "&" not in words[max(0, index - 2) : index]
+                (value_roots if is_value else plain).update(self.roots[word])
+        return plain or value_roots
 
     def _is_address(self, words: Sequence[str]) -> bool:
         """Return whether an expression hands on an address of an argument, not a value that lies there."""
         depth = 0
-        for at, word in enumerate(words):
+        for index, word in enumerate(words):
             depth += (word == "[") - (word == "]")
-            if depth or word not in self.roots or word in self.values or (at and words[at - 1] in (".", "->", "::")):
+            if depth or word not in self.roots or word in self.values or (index and words[index - 1] in (".", "->", "::")):
                 continue
             if word in self.references and word not in self.addresses:
-                if "&" in words[:at]:
+                if "&" in words[:index]:
                     return True
                 continue
-            after = words[at + 1] if at + 1 < len(words) else ""
-            taken = after in ("[", "->", ".") or is_star(words, at)
-            if not taken or "&" in words[max(0, at - 4) : at]:
+            after = words[index + 1] if index + 1 < len(words) else ""
+            is_value = after in ("[", "->", ".") or is_star(words, index)
+            if not is_value or "&" in words[max(0, index - 4) : index]:
                 return True
         return False
 
     # stores
 
     def _stores(self, segment: list[str]) -> None:
-        for at, word in enumerate(segment):
+        for index, word in enumerate(segment):
             if word in ASSIGNMENTS:
-                left = left_of(segment, at)
+                left = left_of(segment, index)
                 whole = left
-                if declares(whole) is not None or (at - len(left) > 0 and in_declaration(segment, at - len(left))):
+                if declares(whole) is not None or (index - len(left) > 0 and in_declaration(segment, index - len(left))):
                     continue
                 self._store(left, word != "=")
             elif word in ("++", "--"):
                 left = (
-                    left_of(segment, at)
-                    if at and (is_word(segment[at - 1]) or segment[at - 1] in (")", "]"))
-                    else right_of(segment, at)
+                    left_of(segment, index)
+                    if index and (is_word(segment[index - 1]) or segment[index - 1] in (")", "]"))
+                    else right_of(segment, index)
                 )
                 self._store(left, True)
 
     def _store(self, left: list[str], reads: bool) -> None:
-        bare = [each for each in left if each not in ("(", ")")]
+        bare = [word for word in left if word not in ("(", ")")]
         if len(bare) == 1 and bare[0] not in self.references:
             return  # the name itself: an address moves on
         if (
@@ -284,19 +284,19 @@ class _Body:
     # calls
 
     def _calls(self, segment: list[str]) -> None:
-        for at in range(len(segment) - 1):
-            name = segment[at]
-            if segment[at + 1] != "(" or not is_word(name) or name in KEYWORDS:
+        for index in range(len(segment) - 1):
+            name = segment[index]
+            if segment[index + 1] != "(" or not is_word(name) or name in KEYWORDS:
                 continue
-            closing = closing_of(segment, at + 1)
-            inside = segment[at + 2 : closing]
+            closing = closing_of(segment, index + 1)
+            inside = segment[index + 2 : closing]
             if name in ("asm", "__asm__", "volatile", "__volatile__"):
                 self._assembly(inside)
                 continue
-            given = split_at_commas(inside)
+            arguments = split_at_commas(inside)
             if name in _SCALARS or name.endswith("_cast"):
                 continue
-            self._call(name, given, segment[at - 1] if at else "", segment, at)
+            self._call(name, arguments, segment[index - 1] if index else "", segment, index)
 
     def _call(self, name: str, given: list[list[str]], before: str, segment: list[str], at: int) -> None:
         item = self.flow.function(name, len(given)) if before not in (".", "->") else None
@@ -344,11 +344,11 @@ class _Body:
                 self.uses.unsure |= self._roots_of(words)
 
     def _assembly(self, inside: list[str]) -> None:
-        texts = "".join(each[1:-1].replace("\\n", "\n").replace("\\t", " ") for each in leading_texts(inside))
+        texts = "".join(text[1:-1].replace("\\n", "\n").replace("\\t", " ") for text in leading_texts(inside))
         stored = {int(match[2]) for match in _ASM_STORE.finditer(texts)}
-        for at, words in enumerate(operands(inside)):
+        for index, words in enumerate(operands(inside)):
             roots = self._roots_of(words)
-            if at in stored:
+            if index in stored:
                 self.uses.written |= roots
             else:
                 self.uses.read |= roots
@@ -356,19 +356,19 @@ class _Body:
     # reads
 
     def _reads(self, segment: list[str]) -> None:
-        for at, word in enumerate(segment):
-            if word not in self.roots or (at and segment[at - 1] in (".", "->", "::")):
+        for index, word in enumerate(segment):
+            if word not in self.roots or (index and segment[index - 1] in (".", "->", "::")):
                 continue
-            after = segment[at + 1] if at + 1 < len(segment) else ""
-            if after not in ("[", "->") and not is_star(segment, at) and word not in self.references:
+            after = segment[index + 1] if index + 1 < len(segment) else ""
+            if after not in ("[", "->") and not is_star(segment, index) and word not in self.references:
                 continue
-            equals = next((place for place in range(at, len(segment)) if segment[place] in ASSIGNMENTS), -1)
+            equals = next((place for place in range(index, len(segment)) if segment[place] in ASSIGNMENTS), -1)
             if (
                 equals >= 0
                 and word in left_of(segment, equals)
                 and segment[:equals].count("(") <= segment[:equals].count(")") + 1
             ):
                 continue
-            if "&" in segment[max(0, at - 1) : at]:
+            if "&" in segment[max(0, index - 1) : index]:
                 continue
             self.uses.read |= self.roots[word]

@@ -113,22 +113,22 @@ def measure_ceiling(meter: Meter, one: Measurement, seconds: float = MEASURE_S) 
     """Measure one line: return rate (median sample), best rate, clock, spread and conditions."""
     work = one.make(meter)
     launches, count = _plan_launches(meter, work, seconds)
-    taken: list[Sample] = []
+    samples: list[Sample] = []
     readings = []
-    while len(taken) < count:
-        taken += meter.samples(work.launch, launches, min(CHUNK, count - len(taken)))
+    while len(samples) < count:
+        samples += meter.samples(work.launch, launches, min(CHUNK, count - len(samples)))
         readings.append(meter.reading())
-    kept = taken[int(len(taken) * SETTLE_PART):]
-    rates = sorted(work.amount / sample.seconds for sample in kept)
-    fastest = min(kept, key=lambda sample: sample.seconds)
-    clocked = [(work.amount / sample.seconds, sample.sm_clock_hz) for sample in kept if sample.sm_clock_hz]
+    tail = samples[int(len(samples) * SETTLE_PART):]
+    rates = sorted(work.amount / sample.seconds for sample in tail)
+    fastest = min(tail, key=lambda sample: sample.seconds)
+    clocked = [(work.amount / sample.seconds, sample.sm_clock_hz) for sample in tail if sample.sm_clock_hz]
     return {
         "name": one.name, "kind": one.kind, "label": one.label, "precision": one.precision, "how": work.how, "facts": work.facts,
         "rate": quantile(rates, 0.5), "best": work.amount / fastest.seconds, "best_clock_hz": fastest.sm_clock_hz,
         "sm_clock_hz": quantile(sorted(clock for _, clock in clocked), 0.5) if clocked else None,
         "per_cycle": quantile(sorted(rate / clock for rate, clock in clocked), 0.5) if clocked else None,
-        "spread": (quantile(rates, 0.9) - quantile(rates, 0.1)) / 2 / quantile(rates, 0.5), "n": len(kept), "launches": launches,
-        "seconds": sum(sample.seconds for sample in taken) * launches, "during": _summarise_readings(readings),
+        "spread": (quantile(rates, 0.9) - quantile(rates, 0.1)) / 2 / quantile(rates, 0.5), "n": len(tail), "launches": launches,
+        "seconds": sum(sample.seconds for sample in samples) * launches, "during": _summarise_readings(readings),
     }
 
 
@@ -278,8 +278,8 @@ def _torch_matmul(kind: torch.dtype, tf32: bool = False) -> Callable[[torch.devi
 
 def _fp8(device: torch.device, size: int) -> Launch:
     a, b = (_normal_tensor(device, size, torch.float8_e4m3fn) for _ in range(2))
-    one = torch.ones((), device=device, dtype=torch.float32)
-    return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    scale = torch.ones((), device=device, dtype=torch.float32)
+    return lambda: torch._scaled_mm(a, b.t(), scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16, use_fast_accum=True)
 
 
 def _int8(device: torch.device, size: int) -> Launch:
@@ -292,7 +292,7 @@ PRODUCTS: dict[str, Callable[[torch.device, int], Launch]] = {
     "fp16": _torch_matmul(torch.float16), "bf16": _torch_matmul(torch.bfloat16), "fp8": _fp8, "int8": _int8,
 }
 
-MEASUREMENTS: dict[str, Measurement] = {one.name: one for one in (
+MEASUREMENTS: dict[str, Measurement] = {measurement.name: measurement for measurement in (
     Measurement("copy", "dram", "DRAM copy", copy),
     Measurement("read", "dram", "DRAM read", read),
     Measurement("write", "dram", "DRAM write", write),

@@ -49,11 +49,11 @@ class Bench:
 
     def measure(self, request: dict[str, Any]) -> dict[str, Any]:
         """Return one measurement. Raises wire.Rejection where this GPU or torch cannot do it."""
-        one = ceilings.MEASUREMENTS.get(request["name"])
-        if one is None:
+        measurement = ceilings.MEASUREMENTS.get(request["name"])
+        if measurement is None:
             raise wire.Failure(f"unknown measurement {request['name']!r}", f"one of {', '.join(ceilings.MEASUREMENTS)}")
         try:
-            return ceilings.measure_ceiling(self.meter, one, float(request.get("seconds", ceilings.MEASURE_S)))
+            return ceilings.measure_ceiling(self.meter, measurement, float(request.get("seconds", ceilings.MEASURE_S)))
         except Exception as error:
             reason = Reason.RESOURCES if "OutOfMemory" in type(error).__name__ else Reason.OTHER
             text = f"{type(error).__name__}: {error}".strip()[:MESSAGE_CHARS]

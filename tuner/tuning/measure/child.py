@@ -47,10 +47,10 @@ class ProgramSampler:
     def measure(self, launch: Launch, race: Race | None = None) -> Times:
         """Return the time of one run, or samples of a launch that is none. Nothing is raced: a run is not given up half-way."""
         began = time.perf_counter()
-        told = launch()
-        if not isinstance(told, ProgramTime):
+        result = launch()
+        if not isinstance(result, ProgramTime):
             return self._inner.measure(launch)
-        return _times([told.ms], time.perf_counter() - began)
+        return _times([result.ms], time.perf_counter() - began)
 
     def measure_in_turn(self, launches: Sequence[Launch]) -> list[Times]:
         """Run programs in turn, ROUNDS times, with a batch of each other launch in between."""
@@ -58,10 +58,10 @@ class ProgramSampler:
         began = time.perf_counter()
         for _ in range(ROUNDS):
             for place, launch in enumerate(launches):
-                told = launch()
-                rounds[place].append(told.ms if isinstance(told, ProgramTime) else self._inner.measure(launch).median_ms)
+                result = launch()
+                rounds[place].append(result.ms if isinstance(result, ProgramTime) else self._inner.measure(launch).median_ms)
         each_s = (time.perf_counter() - began) / max(1, len(launches))
-        return [_times(each, each_s, tuple(each)) for each in rounds]
+        return [_times(times_ms, each_s, tuple(times_ms)) for times_ms in rounds]
 
 
 def _times(samples_ms: Sequence[float], took_s: float, round_ms: tuple[float, ...] = ()) -> Times:
@@ -198,9 +198,9 @@ class Bench:
                 answers.append(refused.as_json())
         fine = [(answer, config) for answer, config in zip(answers, request["configs"], strict=True) if "rejected" not in answer]
         launches = [self._make_launch(config) for _, config in fine]
-        *taken, library = self._run_guarded(lambda: self.sampler.measure_in_turn([*launches, self.problem.library]))
+        *all_times, library = self._run_guarded(lambda: self.sampler.measure_in_turn([*launches, self.problem.library]))
         beside = {"interleaved": len(fine) + 1, "library_ms": library.median_ms, "library_round_ms": library.as_facts()["round_ms"]}
-        for (answer, _), times in zip(fine, taken, strict=True):
+        for (answer, _), times in zip(fine, all_times, strict=True):
             answer["facts"] |= {**times.as_facts(), **beside}
             answer |= times.as_json()
         return answers
@@ -256,8 +256,8 @@ def kernel_facts(kernels: Any) -> dict[str, Any]:
 
     Of several kernels that one configuration launches the one with the most registers speaks.
     """
-    each = [_facts(kernel) for kernel in _as_list(kernels)]
-    return max(each, key=lambda facts: (facts.get("registers", 0), facts.get("smem_bytes", 0)), default={})
+    rows = [_facts(kernel) for kernel in _as_list(kernels)]
+    return max(rows, key=lambda facts: (facts.get("registers", 0), facts.get("smem_bytes", 0)), default={})
 
 
 def _as_list(kernels: Any) -> list[Any]:

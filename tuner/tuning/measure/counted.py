@@ -116,11 +116,11 @@ def _finish(device: torch.device) -> None:
 def run(spec: Mapping[str, Any], device: torch.device) -> int:
     """Launch every kernel of the specification; return the exit status."""
     kernels = []
-    for one in spec["kernels"]:
+    for kernel_spec in spec["kernels"]:
         try:
-            kernels.append(warm_up(one, device))
+            kernels.append(warm_up(kernel_spec, device))
         except Exception as error:          # one kernel's fault: the others are looked at all the same
-            say(f"{one['key']} cannot be launched: {type(error).__name__}: {error}"[:2000])
+            say(f"{kernel_spec['key']} cannot be launched: {type(error).__name__}: {error}"[:2000])
     if not kernels:
         return EXIT_NOTHING
     launch_rounds(kernels, int(spec["rounds"]), spec["kind"] == "cold", device)

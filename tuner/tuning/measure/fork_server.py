@@ -124,10 +124,10 @@ class Server:
                     self._bytes = own_bytes()
                 for key, _ in events:
                     if key.fileobj is self._requests:
-                        taken = self._take()
-                        if taken is None:
+                        message = self._take()
+                        if message is None:
                             return
-                        if (forked := self._start(*taken)) is not None:
+                        if (forked := self._start(*message)) is not None:
                             ready.register(self._controls[forked], selectors.EVENT_READ, forked)
                     elif key.fd == self._wake_read:
                         with suppress(BlockingIOError):
@@ -240,19 +240,19 @@ def become(request: Mapping[str, Any], parent: int, pipes: tuple[int, int, int],
     try:
         wire.enter_child(parent)
         os.setsid()
-        kept = take_streams(pipes, asks_by_them=bool(request.get("streams")))
+        streams = take_streams(pipes, asks_by_them=bool(request.get("streams")))
         os.environ.clear()
         os.environ.update(request["environ"])
         refused, above = "", parent
         if "walls" in request:
-            refused, above = enter_walls(request["walls"], wall_in, (*kept, control.fileno())), OUTSIDE
+            refused, above = enter_walls(request["walls"], wall_in, (*streams, control.fileno())), OUTSIDE
         importlib.invalidate_caches()
         if refused := refused or renew():
             send(control, {"refused": refused})
         else:
             send(control, {"pid": pid})
             control.close()
-            run_module(str(request["module"]), [*map(str, kept), str(above)] if kept else [])
+            run_module(str(request["module"]), [*map(str, streams), str(above)] if streams else [])
             status = 0
     except SystemExit as left:
         status = left.code if isinstance(left.code, int) else 0 if left.code is None else 1

@@ -54,9 +54,9 @@ class KernelSamples:
 
 def make_policy(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return a suite's fields over POLICY. Raises ValueError with the field's name."""
-    asked = {**POLICY, **given}
-    Policy.read(asked)
-    return asked
+    policy = {**POLICY, **given}
+    Policy.read(policy)
+    return policy
 
 
 def policy_text(policy: Mapping[str, Any]) -> str:
@@ -70,13 +70,13 @@ def recorded_line(run: int, wanted: KernelRequest, taken: KernelSamples) -> dict
     """Return a run as a line of `timing_runs.jsonl`: the form of files, uploads and replays."""
     clocks = taken.facts.get("clocks") or {}
     medians = [(clocks.get(name) or {}).get("median") for name in ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w")]
-    told = {"run": run, "op": wanted.operator, "shape": dict(wanted.shape), "dtype": wanted.dtype,
-            "config": dict(taken.config or {})}
+    fields = {"run": run, "op": wanted.operator, "shape": dict(wanted.shape), "dtype": wanted.dtype,
+              "config": dict(taken.config or {})}
     if taken.rejected:
-        return {**told, "us": [], "rejected": taken.rejected}
+        return {**fields, "us": [], "rejected": taken.rejected}
     facts = {name: taken.facts[name] for name in ("registers", "spills", "smem_bytes") if name in taken.facts}
-    said: dict[str, Any] = {"clocks": ", ".join(f"{value:g}" for value in medians)} if None not in medians else {}
+    clock_fields: dict[str, Any] = {"clocks": ", ".join(f"{value:g}" for value in medians)} if None not in medians else {}
     if taken.sm_clock_mhz is not None:
-        said["sm_clock_mhz"] = taken.sm_clock_mhz
+        clock_fields["sm_clock_mhz"] = taken.sm_clock_mhz
     where = {name: taken.session[name] for name in ("gpu", "driver", "cuda", "torch", "triton") if taken.session.get(name)}
-    return {**told, **facts, **said, **where, "us": list(taken.us)}
+    return {**fields, **facts, **clock_fields, **where, "us": list(taken.us)}

@@ -80,9 +80,9 @@ class Landscape:
         """Read and check a file. Raises LandscapeError."""
         path = Path(path)
         document, stem = _read(path), path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".json")
-        for key, read in _READERS:
+        for key, reader in _READERS:
             if key in document:
-                return read(document, stem)
+                return reader(document, stem)
         raise LandscapeError(path.name, "this JSON is no landscape",
                              "Known are files with shapes, T4 results and Kernel Tuner caches.")
 
@@ -102,13 +102,13 @@ class Landscape:
 
     def index_of(self, shape: Mapping[str, int]) -> int | None:
         """Return the index of a shape; None where it was not recorded."""
-        return next((i for i, one in enumerate(self.shapes) if dict(one.shape) == dict(shape)), None)
+        return next((i for i, recording in enumerate(self.shapes) if dict(recording.shape) == dict(shape)), None)
 
     def space(self, shape_index: int) -> Space:
         """Return the space recorded at this shape."""
-        one = self.at(shape_index)
+        recording = self.at(shape_index)
         try:
-            return Space.listed([config for config, _ in one.outcomes.values()], one.pruned, self.values)
+            return Space.listed([config for config, _ in recording.outcomes.values()], recording.pruned, self.values)
         except ValueError as error:                         # 1, 1.0 and true are one value
             raise LandscapeError(f"{self.stem}: shape {shape_index}", str(error),
                                  "Write the values of a parameter as one type.") from error
@@ -242,8 +242,8 @@ def _t4_time(row: dict[str, Any]) -> Any:
 def _cost_s(parts_ms: Iterable[Any]) -> dict[str, float]:
     """Return the sum of what a file says in ms, numbers or lists, as {"cost_s": …}."""
     flat = [value for part in parts_ms for value in (part if isinstance(part, list) else [part])]
-    known = [ms for ms in map(positive_number, flat) if ms is not None]
-    return {"cost_s": sum(known) / 1000} if known else {}
+    times_ms = [ms for ms in map(positive_number, flat) if ms is not None]
+    return {"cost_s": sum(times_ms) / 1000} if times_ms else {}
 
 
 def _objective(ms: Any) -> dict[str, float]:

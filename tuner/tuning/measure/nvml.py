@@ -101,9 +101,9 @@ def settings(index: int) -> dict[str, Any]:
 
 def _told(asked: dict[str, Callable[[], Any]]) -> dict[str, Any]:
     values = {}
-    for name, read in asked.items():
+    for name, reader in asked.items():
         try:
-            values[name] = read()
+            values[name] = reader()
         except pynvml.NVMLError:          # not every GPU has every sensor
             continue
     return values

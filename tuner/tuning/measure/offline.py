@@ -80,8 +80,8 @@ def static_facts(kernels: Any, compute_capability: str) -> dict[str, Any]:
     smem_bytes     per block, static and dynamic, without the driver's share
     occupancy_pct  theoretical, by `profiles.analysis.kernel.occupancy`; None for a GPU generation that table does not know
     """
-    each = [_facts(kernel, compute_capability) for kernel in _compiled_kernels(kernels)]
-    return max(each, key=lambda facts: (facts.get("registers", 0), facts.get("smem_bytes", 0)), default={})
+    rows = [_facts(kernel, compute_capability) for kernel in _compiled_kernels(kernels)]
+    return max(rows, key=lambda facts: (facts.get("registers", 0), facts.get("smem_bytes", 0)), default={})
 
 
 def _compiled_kernels(kernels: Any) -> Sequence[Any]:
@@ -98,9 +98,9 @@ def _facts(kernel: Any, compute_capability: str) -> dict[str, Any]:
         facts["spills"] = stack_bytes // 4
     limits = gpus.limits(compute_capability)
     if limits is not None and used:
-        held = occupancy(limits, threads, facts["registers"], facts["smem_bytes"])
-        facts |= {"occupancy_pct": round(held.theoretical_pct, 2), "blocks_per_sm": held.blocks_per_sm,
-                  "occupancy_limiters": list(held.limiters)}
+        residency = occupancy(limits, threads, facts["registers"], facts["smem_bytes"])
+        facts |= {"occupancy_pct": round(residency.theoretical_pct, 2), "blocks_per_sm": residency.blocks_per_sm,
+                  "occupancy_limiters": list(residency.limiters)}
     return facts
 
 
@@ -134,7 +134,7 @@ class Launchers:
         self._wanted = hasattr(nvidia, "make_launcher")
 
     def build(self, kernels: Any) -> None:
-        for kernel in [each for each in _compiled_kernels(kernels) if hasattr(each, "src")] if self._wanted else ():
+        for kernel in [candidate for candidate in _compiled_kernels(kernels) if hasattr(candidate, "src")] if self._wanted else ():
             try:
                 nvidia.CudaLauncher(kernel.src, kernel.metadata)
             except Exception:               # no C compiler, no libcuda: the child says what is missing, if it is

@@ -59,7 +59,7 @@ class Policy:
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Policy:
         """Return the policy of a request. Raises ValueError with the field's name."""
-        kinds: dict[str, type[Any]] = {one.name: type(one.default) for one in fields(cls)}
+        kinds: dict[str, type[Any]] = {field.name: type(field.default) for field in fields(cls)}
         values: dict[str, Any] = {}
         for name, value in given.items():
             kind = kinds.get(name)
@@ -75,8 +75,8 @@ class Policy:
                 "inputs": "normal random, fresh for each configuration"}
 
 
-_TOLD = frozenset(one.name for one in fields(Policy)) | {"timer", "statistic", "inputs", "tolerance", "cold_l2", "flush",
-                                                         "flush_bytes"}
+_TOLD = frozenset(field.name for field in fields(Policy)) | {"timer", "statistic", "inputs", "tolerance", "cold_l2", "flush",
+                                                             "flush_bytes"}
 
 
 def flush_way(recorded: Mapping[str, Any]) -> str:
@@ -95,25 +95,25 @@ def flush_text(recorded: Mapping[str, Any]) -> str:
 
 def policy_rows(recorded: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return a recorded policy as (label, text); fields that it lacks are left out."""
-    said = []
+    rows = []
     timer = recorded.get("timer") or KINDS.get(str(recorded.get("kind")))
     if timer:
-        said.append(("timed with", str(timer)))
+        rows.append(("timed with", str(timer)))
     if way := flush_way(recorded):
-        said.append(("L2 flushed", FLUSHES.get(way, way).format(mb=float(recorded.get("flush_bytes") or 0) / 2**20)))
+        rows.append(("L2 flushed", FLUSHES.get(way, way).format(mb=float(recorded.get("flush_bytes") or 0) / 2**20)))
     if {"warmup", "min_samples", "max_samples", "spread_target", "max_ms"} <= recorded.keys():
-        said.append(("samples", f"{recorded['warmup']} to warm up, then {recorded['min_samples']} to {recorded['max_samples']} "
+        rows.append(("samples", f"{recorded['warmup']} to warm up, then {recorded['min_samples']} to {recorded['max_samples']} "
                                 f"until the median is known to ±{recorded['spread_target']:.0%}; no more after "
                                 f"{recorded['max_ms']:g} ms"))
     if "risk" in recorded:
-        said.append(("racing", f"dropped early when clearly slower than the best so far; at most {recorded['risk']:.0%} risk of "
+        rows.append(("racing", f"dropped early when clearly slower than the best so far; at most {recorded['risk']:.0%} risk of "
                                "dropping one as fast" if recorded["risk"] else "off: each is measured to its end"))
     if "clock_floor" in recorded:
-        said.append(("throttling", f"samples under a thermal or hardware slowdown, or below {recorded['clock_floor']:.0%} "
+        rows.append(("throttling", f"samples under a thermal or hardware slowdown, or below {recorded['clock_floor']:.0%} "
                                    "of the highest clock, are taken again"))
     if "rounds" in recorded:
-        said.append(("finalists", f"in turn, {recorded['rounds']} rounds of {recorded['batch']} samples, with default and library"))
+        rows.append(("finalists", f"in turn, {recorded['rounds']} rounds of {recorded['batch']} samples, with default and library"))
     if "tolerance" in recorded:
-        said.append(("right when", f"within {recorded['tolerance']:g} of a float32 reference, on fresh random inputs"))
-    return said + [(name.replace("_", " "), str(value)) for name, value in recorded.items()
+        rows.append(("right when", f"within {recorded['tolerance']:g} of a float32 reference, on fresh random inputs"))
+    return rows + [(name.replace("_", " "), str(value)) for name, value in recorded.items()
                    if name not in _TOLD and value not in (None, "", [], {})]

@@ -39,11 +39,11 @@ class ReplayRunner:
         self._stopped = threading.Event()
 
     def open(self) -> Session:
-        one = self.recorded
+        recording = self.recorded
         return Session(
             gpu=self.landscape.gpu, compute_capability=self.landscape.compute_capability,
             recorded=self.landscape.recorded, environment=dict(self.landscape.environment), policy=self._policy(),
-            library_ms=one.library_ms, flops=one.flops, bytes=one.bytes)
+            library_ms=recording.library_ms, flops=recording.flops, bytes=recording.bytes)
 
     def _policy(self) -> dict[str, Any]:
         policy: dict[str, Any] = {"timing": "as recorded: median of n samples each",
@@ -155,7 +155,7 @@ class RecordedRuns:
         runs = self._runs.setdefault(problem, {})
         if key not in runs:
             self._configs.setdefault(problem, []).append(dict(config))
-        runs.setdefault(key, {})[run] = RecordedRun(run, tuple(float(one) for one in us), clock,
+        runs.setdefault(key, {})[run] = RecordedRun(run, tuple(float(sample) for sample in us), clock,
                                                      {name: line[name] for name in FACTS if name in line})
 
     @property
@@ -182,11 +182,11 @@ class RecordedRuns:
         """Return what is recorded instead of what was asked for."""
         there = self.configs(op, shape, dtype)
         if there:
-            asked = config_key(config) if config else "its default configuration"
-            return f"{asked} is not recorded in {self.stem}; recorded are {', '.join(config_key(one) for one in there)}"
-        known = "; ".join(f"{name} {' '.join(f'{dim}={value}' for dim, value in of.items())} {kind}"
-                          for name, of, kind, _ in self.kernels())
-        return f"this operator, shape and dtype is not recorded in {self.stem}; recorded are {known}"
+            config_name = config_key(config) if config else "its default configuration"
+            return f"{config_name} is not recorded in {self.stem}; recorded are {', '.join(config_key(other) for other in there)}"
+        problems = "; ".join(f"{name} {' '.join(f'{dim}={value}' for dim, value in of.items())} {kind}"
+                             for name, of, kind, _ in self.kernels())
+        return f"this operator, shape and dtype is not recorded in {self.stem}; recorded are {problems}"
 
 
 class RunDraw:
@@ -250,5 +250,5 @@ def _read_lines(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _config_identity(op: str, config: Config) -> str:
     """Return a key equal for configurations that name the same; what nothing reads was recorded too, each value by itself."""
-    known = OPERATORS.get(op)
-    return config_key(known.named(config) if known else config)
+    operator = OPERATORS.get(op)
+    return config_key(operator.named(config) if operator else config)

@@ -79,11 +79,11 @@ class Conditions:
         """Return lowest, median and highest per sensor, and every throttle reason named."""
         ranges: dict[str, Any] = {}
         for name in SENSORS:
-            values = sorted(one[name] for one in self._readings if isinstance(one.get(name), int | float))
+            values = sorted(reading[name] for reading in self._readings if isinstance(reading.get(name), int | float))
             if values:
                 ranges[name] = {"min": values[0], "median": values[len(values) // 2], "max": values[-1]}
-        if any("throttle" in one for one in self._readings):
-            ranges["throttle"] = sorted({reason for one in self._readings for reason in one.get("throttle", ())})
+        if any("throttle" in reading for reading in self._readings):
+            ranges["throttle"] = sorted({reason for reading in self._readings for reason in reading.get("throttle", ())})
         if ranges:
             ranges["readings"] = len(self._readings)
         return ranges
@@ -167,9 +167,9 @@ class Sampler:
                 ended = "max_ms"
                 break
         each_s = (time.perf_counter() - started) / max(1, len(launches))
-        return [Times(tuple(ms for batch in taken for ms in batch), ended, {**seen.as_facts(), "rounds": len(taken)}, None,
-                      each_s, each_s, tuple(quantile(sorted(batch), 0.5) for batch in taken))
-                for taken, seen in zip(rounds, conditions, strict=True)]
+        return [Times(tuple(ms for batch in batches for ms in batch), ended, {**condition.as_facts(), "rounds": len(batches)}, None,
+                      each_s, each_s, tuple(quantile(sorted(batch), 0.5) for batch in batches))
+                for batches, condition in zip(rounds, conditions, strict=True)]
 
     def _warm_up(self, launch: Launch) -> None:
         for _ in range(self.policy.warmup):

@@ -63,9 +63,9 @@ def main(argv: list[str], helper: subprocess.Popen[bytes], wall_in: WallIn | Non
 @triton.jit                                                     # type: ignore[untyped-decorator]
 def small_kernel(a, b, c, n, BLOCK: tl.constexpr):             # type: ignore[no-untyped-def]
     rows, columns = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
-    at = rows * BLOCK + columns
-    product = tl.dot(tl.load(a + at, mask=at < n), tl.load(b + at, mask=at < n))
-    tl.store(c + at, tl.exp(product), mask=at < n)
+    offsets = rows * BLOCK + columns
+    product = tl.dot(tl.load(a + offsets, mask=offsets < n), tl.load(b + offsets, mask=offsets < n))
+    tl.store(c + offsets, tl.exp(product), mask=offsets < n)
 
 
 def import_modules(names: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
     row = max(16, power_of_two_at_least(shape["C"]))
     shots = 1 if shape["R"] * shape["C"] * BYTES[dtype] <= ONE_SHOT_BYTES else 2
     of_one = shape["R"] if shots == 1 else -(-shape["R"] // shape["G"])
-    fitting = [each for each in PROGRAMS if each <= min(64, of_one, gpu.sms)]
+    fitting = [count for count in PROGRAMS if count <= min(64, of_one, gpu.sms)]
     return {"SHOTS": shots, "PROGRAMS": max(fitting, default=PROGRAMS[0]), "num_warps": min(32, max(4, row // 512))}
 
 

@@ -81,8 +81,8 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return loaded <= SINGLE_LOADS[str(c["KERNEL"])] * 32 * whole_number(c, "num_warps")
 
     def fits_smem(c: Config) -> bool:
-        known = (kind for kind in ("persistent", "warp groups") if str(c["KERNEL"]).endswith(kind))
-        kind = next(known, "tma" if by_tma(c) else "tiles")
+        kinds = (kind for kind in ("persistent", "warp groups") if str(c["KERNEL"]).endswith(kind))
+        kind = next(kinds, "tma" if by_tma(c) else "tiles")
         return smem_bytes({**c, "KERNEL": kind, "STORE": "tma"}, BYTES[dtype], BYTES[dtype], True) <= gpu.smem_bytes
 
     def fits_matrix(c: Config) -> bool:

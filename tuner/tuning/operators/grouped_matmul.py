@@ -31,8 +31,8 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         return c["KERNEL"] == "tiles" or shape["K"] * size % TMA_ALIGNMENT == 0
 
     def fits_registers(c: Config) -> bool:
-        each = ACCUMULATORS_PER_THREAD if c["KERNEL"] == "tiles" else ACCUMULATORS_WITH_LOADS
-        return whole_number(c, "BM") * whole_number(c, "BN") <= each * 32 * whole_number(c, "num_warps")
+        limit = ACCUMULATORS_PER_THREAD if c["KERNEL"] == "tiles" else ACCUMULATORS_WITH_LOADS
+        return whole_number(c, "BM") * whole_number(c, "BN") <= limit * 32 * whole_number(c, "num_warps")
 
     def fits_smem(c: Config) -> bool:
         return smem_bytes({**c, "STORE": "direct"}, size, size, gpu.warpgroup_mma or c["KERNEL"] != "tiles") <= gpu.smem_bytes

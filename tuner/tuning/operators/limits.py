@@ -37,8 +37,8 @@ def limits(gpu: str, compute_capability: str | None = None, sms: int | None = No
     model = gpus.lookup(gpu)
     capability = compute_capability or (model.compute_capability if model else "")
     sm_count = sms or (model.sm_count if model else 1)
-    known = gpus.limits(capability)
-    if known is None:
+    gpu_limits = gpus.limits(capability)
+    if gpu_limits is None:
         return Limits(gpu, capability, _UNKNOWN_SMEM_BYTES, sm_count)
-    return Limits(gpu, capability, known.smem_bytes_per_block, sm_count, known.registers_per_thread,
-                  known.threads_per_block)
+    return Limits(gpu, capability, gpu_limits.smem_bytes_per_block, sm_count, gpu_limits.registers_per_thread,
+                  gpu_limits.threads_per_block)

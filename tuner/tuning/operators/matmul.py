@@ -96,8 +96,8 @@ def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
         computing = {"specialised": 8, "warp groups": warps_that_multiply(c)}
         warps = computing.get(str(c["KERNEL"]), whole_number(c, "num_warps"))
         plain = c["KERNEL"] == "tiles" and c["SPLIT_K"] == 1
-        each = ACCUMULATORS_PER_THREAD if plain else ACCUMULATORS_WITH_LOADS
-        return whole_number(c, "BM") * whole_number(c, "BN") <= each * 32 * warps
+        limit = ACCUMULATORS_PER_THREAD if plain else ACCUMULATORS_WITH_LOADS
+        return whole_number(c, "BM") * whole_number(c, "BN") <= limit * 32 * warps
 
     def fits_smem(c: Config) -> bool:
         return smem_bytes(c, size, out_size, gpu.warpgroup_mma or c["KERNEL"] != "tiles") <= gpu.smem_bytes

@@ -59,9 +59,9 @@ def _most_splits(shape: Shape, gpu: Limits, c: Config) -> int:
 
 def _split(shape: Shape, gpu: Limits, c: Config, programs: int) -> Config:
     """Return the configuration with a power of two of SPLITS that make about so many programs a multiprocessor."""
-    wanted = -(-programs * gpu.sms * shape["N"] // (shape["KV"] * sum(lengths(shape))))
+    splits = -(-programs * gpu.sms * shape["N"] // (shape["KV"] * sum(lengths(shape))))
     most = min(PARTS[-1], _most_splits(shape, gpu, c))
-    return {**c, "SPLITS": min(power_of_two_at_least(wanted), 1 << (most.bit_length() - 1))}
+    return {**c, "SPLITS": min(power_of_two_at_least(splits), 1 << (most.bit_length() - 1))}
 
 
 def default_config(shape: Shape, dtype: str, gpu: Limits) -> Config:
@@ -74,10 +74,10 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
     together: Config = {"KERNEL": "blocks", "BN": 64, "num_warps": 4, "num_stages": 3}
     alone: Config = {"KERNEL": "warps", "BN": 16, "num_warps": 4, "num_stages": 3}
     single: Config = {"KERNEL": "blocks", "BN": 16, "num_warps": 1, "num_stages": 5}
-    made = [_split(shape, gpu, kernel, programs) for kernel, programs in (
+    configs = [_split(shape, gpu, kernel, programs) for kernel, programs in (
         (together, 2), ({**single, "BN": 64, "num_stages": 3}, 4), (together, 4), (alone, 2), (single, 8),
         ({**alone, "num_warps": 8}, 1), (alone, 4))]
-    return tuple(config for place, config in enumerate(made) if config not in made[:place])
+    return tuple(config for place, config in enumerate(configs) if config not in configs[:place])
 
 
 def flops(shape: Shape) -> int:

@@ -161,9 +161,9 @@ def int4_starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
         return (wide, square, {**grouped, "BK": 64, "SPLIT_K": 1}, old, several[1], {**wide, "num_stages": 3})
     if rows <= VECTOR_ROWS:
         vector: Config = {**tile, "KERNEL": "vector", "BM": rows, "BN": 128, "BK": 16 // rows, "num_stages": 1}
-        each = [{**vector, "SPLIT_K": _split(shape, gpu, vector, programs)} for programs in (8, 4)]
-        deep = [{**each[0], "num_stages": 3}] if rows == 1 else []
-        return _different((*each, *deep, several[0]))
+        vector_configs = [{**vector, "SPLIT_K": _split(shape, gpu, vector, programs)} for programs in (8, 4)]
+        deep = [{**vector_configs[0], "num_stages": 3}] if rows == 1 else []
+        return _different((*vector_configs, *deep, several[0]))
     tiles = -(-shape["N"] // 512) * -(-shape["M"] // whole_number(grouped, "BM"))
     parts = [part for part in _WARP_GROUPS["SPLIT_K"] if isinstance(part, int) and tiles * part <= gpu.sms]
     split: Config = {**grouped, "SPLIT_K": max(parts, default=1)}
@@ -174,8 +174,8 @@ def _split(shape: Shape, gpu: Limits, c: Config, programs: int) -> int:
     """Return a power of two of parts of K that make about so many programs a multiprocessor."""
     tiles = -(-shape["M"] // whole_number(c, "BM")) * -(-shape["N"] // whole_number(c, "BN"))
     most = 32 if c["KERNEL"] == "vector" else min(16, shape["K"] // (4 * whole_number(c, "BK")) if tiles < 2 * gpu.sms else 1)
-    wanted = min(most, shape["K"] // GROUP, programs * gpu.sms // tiles)
-    return 1 << max(0, wanted.bit_length() - 1)
+    count = min(most, shape["K"] // GROUP, programs * gpu.sms // tiles)
+    return 1 << max(0, count.bit_length() - 1)
 
 
 def _different(configs: tuple[Config, ...]) -> tuple[Config, ...]:

@@ -90,8 +90,8 @@ def starts(shape: Shape, dtype: str, gpu: Limits) -> tuple[Config, ...]:
 def _room(shape: Shape, gpu: Limits, programs: int) -> int:
     """Return a power of two of parts of a row, of two blocks at least, that make about so many programs a multiprocessor."""
     parts = shape["C"] // (2 * min(2048, power_of_two_at_least(shape["C"])))
-    wanted = min(128, parts, programs * gpu.sms // shape["R"])
-    return 1 << max(0, wanted.bit_length() - 1)
+    count = min(128, parts, programs * gpu.sms // shape["R"])
+    return 1 << max(0, count.bit_length() - 1)
 
 
 def _counted(shape: Shape, split: int) -> Config:

@@ -65,21 +65,21 @@ def union_space(kernels: Sequence[Values], constraints: Sequence[Constraint]) ->
     place = [{value: i for i, value in enumerate(param.values)} for param in params]
     rows: dict[tuple[int, ...], None] = {}
     pruned: Counter[str] = Counter()
-    seen: set[tuple[int, ...]] = set()
+    known_rows: set[tuple[int, ...]] = set()
     for kernel in kernels:
         for values in product(*(kernel[name] for name in names)):
             row = tuple(index[value] for index, value in zip(place, values, strict=True))
-            if row in seen:
+            if row in known_rows:
                 continue
-            seen.add(row)
+            known_rows.add(row)
             config = dict(zip(names, values, strict=True))
             broken = next((c.reason for c in constraints if not c.holds(config)), None)
             if broken is None:
                 rows[row] = None
             else:
                 pruned[broken] += 1
-    found = np.array(list(rows), dtype=np.int32).reshape(len(rows), len(params))
-    return UnionSpace(params, found, pruned, kernels, constraints)
+    table = np.array(list(rows), dtype=np.int32).reshape(len(rows), len(params))
+    return UnionSpace(params, table, pruned, kernels, constraints)
 
 
 def _values(name: str, kernels: Sequence[Values]) -> tuple[Value, ...]:
@@ -137,17 +137,17 @@ def takes_of_kernel(kernel: Values, name: str) -> Takes | None:
 
 def takes(space: UnionSpace, name: str) -> Takes | None:
     """Return what any kernel of a space takes of a parameter; None: nothing beside the values that the space has."""
-    found = [each for kernel in space.kernels if (each := takes_of_kernel(kernel, name))]
-    widest = min(found, key=lambda each: each.least, default=None)
+    all_bounds = [bounds for kernel in space.kernels if (bounds := takes_of_kernel(kernel, name))]
+    widest = min(all_bounds, key=lambda each: each.least, default=None)
     own = {value for param in space.params if param.name == name for value in param.values}
     return widest if widest is not None and any(value not in own for value in widest.values()) else None
 
 
 def added_size(space: UnionSpace, values: Mapping[str, Sequence[Value]]) -> int:
     """Return how many combinations `added_configs` yields, without making them."""
-    kept = [{name: {*own} & {*values[name]} for name, own in kernel.items()} for kernel in space.kernels]
-    wider = [{name: set(each) for name, each in kernel.items()} for kernel in _widened(space, values)]
-    return _union_size(wider) - _union_size(kept)
+    old_sets = [{name: {*own} & {*values[name]} for name, own in kernel.items()} for kernel in space.kernels]
+    wider = [{name: set(choices) for name, choices in kernel.items()} for kernel in _widened(space, values)]
+    return _union_size(wider) - _union_size(old_sets)
 
 
 def added_configs(space: UnionSpace, values: Mapping[str, Sequence[Value]]) -> Iterator[tuple[Config, str]]:
@@ -169,12 +169,12 @@ def _widened(space: UnionSpace, values: Mapping[str, Sequence[Value]]) -> Iterat
     """Yield each kernel's values that are kept, with those that are added to it."""
     own = {param.name: set(param.values) for param in space.params}
     for kernel in space.kernels:
-        found = {}
+        values_by_name = {}
         for name, mine in kernel.items():
-            taken = takes_of_kernel(kernel, name)
-            found[name] = [value for value in values[name] if value in mine
-                           or (taken is not None and value not in own[name] and taken.holds(value))]
-        yield found
+            bounds = takes_of_kernel(kernel, name)
+            values_by_name[name] = [value for value in values[name] if value in mine
+                                    or (bounds is not None and value not in own[name] and bounds.holds(value))]
+        yield values_by_name
 
 
 def _union_size(boxes: Sequence[Mapping[str, set[Value]]]) -> int:

@@ -86,9 +86,9 @@ def measure_finalists(runner: Runner, trials: Sequence[Trial], default: Config |
     rejected = [Finalist(config, outcome) for config, outcome in again if isinstance(outcome, Rejected)]
     apart = {config_key(default)} if outside and default is not None else set()
     apart |= {config_key(in_force)} - tried if in_force is not None else set()
-    beside = [one for one in measured if config_key(one.config) in apart]
-    found = [one for one in measured if one not in beside]
-    return [*found, *beside, *rejected] if found else [*rejected, *beside]
+    beside = [finalist for finalist in measured if config_key(finalist.config) in apart]
+    finalists = [finalist for finalist in measured if finalist not in beside]
+    return [*finalists, *beside, *rejected] if finalists else [*rejected, *beside]
 
 
 def choose_finalists(trials: Sequence[Trial], default: Config | None, *, always: bool = False) -> list[Config]:
@@ -111,10 +111,10 @@ def _measure_again(runner: Runner, configs: Sequence[Config]) -> list[tuple[Conf
     again = runner.finalists(configs)
     if len(configs) < 2 or not again or not all(_is_deadly(outcome) for _, outcome in again):
         return again
-    alone = [one for config in configs for one in runner.finalists([config])]
+    alone = [pair for config in configs for pair in runner.finalists([config])]
     alive = [config for config, outcome in alone if isinstance(outcome, Measured)]
     dead = [(config, outcome) for config, outcome in alone if not isinstance(outcome, Measured)]
-    return [*(runner.finalists(alive) if len(alive) > 1 else [one for one in alone if isinstance(one[1], Measured)]), *dead]
+    return [*(runner.finalists(alive) if len(alive) > 1 else [pair for pair in alone if isinstance(pair[1], Measured)]), *dead]
 
 
 def _is_deadly(outcome: Outcome) -> bool:

@@ -82,7 +82,7 @@ class Progress:
         """Return what a new configuration races against: the best here, or a clearly faster one elsewhere."""
         here, best_of_all = _make_incumbent(self._here), _make_incumbent(self.best)
         elsewhere = best_of_all.for_other_card() if best_of_all else None
-        return min((one for one in (here, elsewhere) if one), key=lambda one: one.median_ms, default=None)
+        return min((incumbent for incumbent in (here, elsewhere) if incumbent), key=lambda one: one.median_ms, default=None)
 
 
 def _faster_trial(one: Trial | None, other: Trial) -> Trial | None:
@@ -165,7 +165,7 @@ def _next_configs(waiting: deque[Config], ask: Callable[[int], list[Config]], tr
         config = waiting.popleft()
         if config_key(config) not in tried:
             fresh[config_key(config)] = config
-    while len(fresh) < n and (asked := ask(n - len(fresh))):
-        fresh |= {key: config for config in asked if (key := config_key(config)) not in tried}
+    while len(fresh) < n and (configs := ask(n - len(fresh))):
+        fresh |= {key: config for config in configs if (key := config_key(config)) not in tried}
     return list(fresh.values())
 

@@ -35,9 +35,9 @@ def read_operators(text: bytes) -> list[dict[str, Any]]:
         raise Refused("the description is no JSON") from error
     if not isinstance(told, list) or not 1 <= len(told) <= MAX_OPERATORS or not all(isinstance(each, dict) for each in told):
         raise Refused(f"a package offers 1 to {MAX_OPERATORS} operators")
-    for each in told:
-        make_operator(each)
-    names = [each["name"] for each in told]
+    for description in told:
+        make_operator(description)
+    names = [description["name"] for description in told]
     if len(set(names)) < len(names):
         raise Refused("two operators have the same name")
     return told
@@ -61,11 +61,11 @@ def make_operator(told: Mapping[str, Any]) -> Operator:
 def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
     dims = tuple(_make_dim(dim) for dim in _check_list(told["dims"], MAX_DIMS))
     dtypes = tuple(_check_list(told["dtypes"], 8))
-    if not all(isinstance(each, str) and _DTYPE.match(each) for each in dtypes):
+    if not all(isinstance(dtype, str) and _DTYPE.match(dtype) for dtype in dtypes):
         raise Refused(f"{name}: a dtype is written like bf16")
     configs = [_check_config(config) for config in _check_list(told["configs"], MAX_CONFIGS, 0)]
-    params = tuple(Param(_check_name(each), tuple(map(_check_value, _check_list(values, MAX_VALUES))))
-                   for each, values in list((told["params"] or {}).items())[:MAX_PARAMS])
+    params = tuple(Param(_check_name(key), tuple(map(_check_value, _check_list(values, MAX_VALUES))))
+                   for key, values in list((told["params"] or {}).items())[:MAX_PARAMS])
     if not configs and not params:
         raise Refused(f"{name}: a kernel that is not autotuned needs `params`")
     parameters = [param.name for param in params] or list(configs[0])
@@ -80,13 +80,13 @@ def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
              for reason, rule in list(told["constraints"].items())[:MAX_PARAMS]]
     operator = Operator(
         name=name, title=_check_text(told["title"]) or name, dims=dims, dtypes=dtypes,
-        presets=tuple({_check_name(each): _check_whole(value) for each, value in preset.items()}
+        presets=tuple({_check_name(dim): _check_whole(value) for dim, value in preset.items()}
                       for preset in _check_list(told["presets"], 20)),
         space=_make_space(params, configs, default, rules), default_config=lambda shape, dtype, gpu: default,
         flops=lambda shape: int(flops.value({**shape, "size": 1})),
         bytes=lambda shape, dtype: int(moved.value({**shape, "size": BYTES.get(dtype, 1)})),
         kernel_module=KERNEL_MODULE, kernel_names=tuple(map(_check_text, _check_list(told["kernel_names"], 20, 0))),
-        tolerance={each: float(value) for each, value in told["tolerance"].items() if 0 < float(value) < 1},
+        tolerance={dtype: float(value) for dtype, value in told["tolerance"].items() if 0 < float(value) < 1},
         unit="B/s" if told["unit"] == "B/s" else "FLOP/s")
     for preset in operator.presets:
         if problems := operator.problems(preset, dtypes[0]):
@@ -105,8 +105,8 @@ def _make_dim(told: Mapping[str, Any]) -> Dim:
 def _make_space(params: tuple[Param, ...], configs: Sequence[Config], default: Config,
                 rules: Sequence[tuple[str, Expression]]) -> Callable[[Shape, str, Limits], Space]:
     def space(shape: Shape, dtype: str, gpu: Limits) -> Space:
-        known = {**shape, "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
-        constraints = _constraints(rules, known, gpu)
+        names = {**shape, "size": BYTES.get(dtype, 1), **{name: getattr(gpu, name) for name in OF_GPU}}
+        constraints = _constraints(rules, names, gpu)
         if params:
             return Space.enumerate(params, constraints)
         return narrow_space(list(configs), constraints)
@@ -131,15 +131,15 @@ def _make_constraint(rule: Expression, known: Mapping[str, Any]) -> Callable[[Co
 
 def narrow_space(configs: Sequence[Config], constraints: Sequence[Constraint]) -> Space:
     """Return the listed configurations that all constraints allow, others counted by reason."""
-    kept: list[Config] = []
+    valid_configs: list[Config] = []
     pruned: dict[str, int] = {}
     for config in configs:
-        broken = next((each.reason for each in constraints if not each.holds(config)), None)
+        broken = next((constraint.reason for constraint in constraints if not constraint.holds(config)), None)
         if broken is None:
-            kept.append(config)
+            valid_configs.append(config)
         else:
             pruned[broken] = pruned.get(broken, 0) + 1
-    return Space.listed(kept, pruned)
+    return Space.listed(valid_configs, pruned)
 
 
 def _check_list(value: Any, most: int, least: int = 1) -> list[Any]:
@@ -151,7 +151,7 @@ def _check_list(value: Any, most: int, least: int = 1) -> list[Any]:
 def _check_config(value: Any) -> Config:
     if not isinstance(value, dict) or not 1 <= len(value) <= MAX_PARAMS:
         raise Refused(f"a configuration names 1 to {MAX_PARAMS} parameters")
-    return {_check_name(name): _check_value(each) for name, each in value.items()}
+    return {_check_name(name): _check_value(setting) for name, setting in value.items()}
 
 
 def _check_name(value: Any) -> str:

@@ -52,24 +52,24 @@ class Expression:
 
 def _check(node: ast.AST, text: str, names: frozenset[str]) -> None:
     """Raise ValueError unless every part is known to `_evaluate` and every name is given."""
-    known = False
+    is_known = False
     if isinstance(node, ast.Constant):
-        known = isinstance(node.value, int | float)
+        is_known = isinstance(node.value, int | float)
     elif isinstance(node, ast.Name):
         if node.id not in names:
             raise ValueError(f"{text!r}: {node.id} is none of {', '.join(sorted(names))}")
-        known = True
+        is_known = True
     elif isinstance(node, ast.BinOp):
-        known = type(node.op) in _BINARY
+        is_known = type(node.op) in _BINARY
     elif isinstance(node, ast.UnaryOp):
-        known = isinstance(node.op, ast.USub | ast.Not)
+        is_known = isinstance(node.op, ast.USub | ast.Not)
     elif isinstance(node, ast.Compare):
-        known = all(type(op) in _COMPARE for op in node.ops)
+        is_known = all(type(op) in _COMPARE for op in node.ops)
     elif isinstance(node, ast.BoolOp | ast.IfExp):
-        known = True
+        is_known = True
     elif isinstance(node, ast.Call):
-        known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords and bool(node.args)
-    if not known:
+        is_known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords and bool(node.args)
+    if not is_known:
         raise ValueError(f"{text!r}: only numbers, names, + - * / // % **, comparisons, and or not, if else, "
                          f"{', '.join(FUNCTIONS)}")
     children = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)

@@ -33,11 +33,11 @@ class Fences:
         """Return what `make` makes, its tensors between fences."""
         with _Moving(self):
             problem = make()
-        held: dict[int, str] = {}
+        names_by_address: dict[int, str] = {}
         for name, tensor in _tensors(problem, "", 0):
-            held.setdefault(tensor.untyped_storage().data_ptr(), name)
-        self._buffers = {at: buffer for at, buffer in self._buffers.items() if at in held}
-        self.names = {at: held[at] for at in self._buffers}
+            names_by_address.setdefault(tensor.untyped_storage().data_ptr(), name)
+        self._buffers = {address: buffer for address, buffer in self._buffers.items() if address in names_by_address}
+        self.names = {address: names_by_address[address] for address in self._buffers}
         return problem
 
     def poison(self, value: int = POISON) -> None:
@@ -49,12 +49,12 @@ class Fences:
     def why_broken(self) -> str:
         """Return where a fence does not hold what `poison` wrote, which is then written again; "" where each does."""
         broken = []
-        for at, (buffer, size) in self._buffers.items():
+        for address, (buffer, size) in self._buffers.items():
             for side, fence in (("before the first element", buffer[:BYTES]), ("after the last element", buffer[BYTES + size:])):
                 changed = torch.nonzero(fence != POISON)
                 if len(changed):
                     far = BYTES - int(changed[0]) if side.startswith("before") else int(changed[-1]) + 1
-                    broken.append(f"up to {far:,} bytes {side} of {self.names[at]}")
+                    broken.append(f"up to {far:,} bytes {side} of {self.names[address]}")
         if broken:
             self.poison()
         return f"it writes out of bounds: {', '.join(broken[:4])}" if broken else ""
@@ -79,8 +79,8 @@ class Fences:
         if tensor.device.type != self.device.type or tensor.layout is not torch.strided:
             return tensor
         storage = tensor.untyped_storage()
-        at, size = storage.data_ptr(), storage.nbytes()
-        if not size or size > MOST_BYTES or at in self._buffers or at in known or BYTES % tensor.element_size():
+        address, size = storage.data_ptr(), storage.nbytes()
+        if not size or size > MOST_BYTES or address in self._buffers or address in known or BYTES % tensor.element_size():
             return tensor
         buffer = torch.empty(size + 2 * BYTES, dtype=torch.uint8, device=tensor.device)
         buffer[:BYTES].fill_(POISON)
@@ -99,10 +99,10 @@ class _Moving(TorchDispatchMode):       # type: ignore[misc]
         self.fences = fences
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given, _ = tree_flatten((args, kwargs or {}))
-        known = {each.untyped_storage().data_ptr() for each in given
-                 if isinstance(each, torch.Tensor) and each.device.type == self.fences.device.type}
-        return tree_map_only(torch.Tensor, lambda each: self.fences.move(each, known), func(*args, **(kwargs or {})))
+        leaves, _ = tree_flatten((args, kwargs or {}))
+        addresses = {leaf.untyped_storage().data_ptr() for leaf in leaves
+                     if isinstance(leaf, torch.Tensor) and leaf.device.type == self.fences.device.type}
+        return tree_map_only(torch.Tensor, lambda each: self.fences.move(each, addresses), func(*args, **(kwargs or {})))
 
 
 def _tensors(value: Any, name: str, depth: int) -> Iterator[tuple[str, torch.Tensor]]:

@@ -69,8 +69,8 @@ class TeamInputs:
         full_precision()
         exact = {name: value.float() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
                  for name, value in self.args.items()}
-        kept = {name: value.float() if value.is_floating_point() else value for name, value in self._kept.items()}
-        right: torch.Tensor = self.adapter.reference({**exact, **{name: value.clone() for name, value in kept.items()}})
+        tensors = {name: value.float() if value.is_floating_point() else value for name, value in self._kept.items()}
+        right: torch.Tensor = self.adapter.reference({**exact, **{name: value.clone() for name, value in tensors.items()}})
         return right.float()
 
     def library(self) -> torch.Tensor:
@@ -106,13 +106,13 @@ class Launches:
             function = _function(holds, kernel.function)
         if function is None:
             raise ValueError(f"{self._file.name} holds no __global__ function {kernel.function}; it holds "
-                             f"{', '.join(each.name for each in holds.functions) or 'none'}")
+                             f"{', '.join(candidate.name for candidate in holds.functions) or 'none'}")
         self._arguments, self._name = function.arguments, function.qualified
-        missing = [each.name for each in self._arguments if each.name not in self.args]
+        missing = [argument.name for argument in self._arguments if argument.name not in self.args]
         if missing:
             raise ValueError(f"{adapter.name}: `arguments` gives no {', '.join(missing)}, which {kernel.function} takes")
         self._arch = nvrtc.arch_of(target.capability(device))
-        self._template = frozenset(each.name for each in function.template)      # given there, never as macros
+        self._template = frozenset(param.name for param in function.template)      # given there, never as macros
         self._loose = frozenset(holds.defines) - holds.guarded           # macros that a -D would meet again
         self._calls = Calls(self._make_call)
 
@@ -123,7 +123,7 @@ class Launches:
                    **{name: text.format_map(words) for name, text in kernel.defines.items()}}
         expression = self._name
         if kernel.template:
-            expression += f"<{', '.join(each.format_map(words) for each in kernel.template)}>"
+            expression += f"<{', '.join(pattern.format_map(words) for pattern in kernel.template)}>"
         binary = nvrtc.compile_function(without_defines(self._text, self._loose & defines.keys()), expression, defines, self._arch,
                                         folder=self._file.parent, options=kernel.options, name=self._file.name)
         meta = {**self.args, **config}
@@ -140,12 +140,12 @@ class Launches:
             _launch_packed(stream, launch, function, values, self.args)
         else:
             cuda_core.launch(stream, launch, function, *values)
-        made: nvrtc.Binary = binary
-        return made
+        result: nvrtc.Binary = binary
+        return result
 
     def _block(self, meta: Mapping[str, Any]) -> tuple[int, ...]:
         if self.adapter.block is not None:
-            return tuple(int(each) for each in self.adapter.block(meta))
+            return tuple(int(extent) for extent in self.adapter.block(meta))
         return tuple(int(meta.get(name, 1)) for name in BLOCK)
 
     def _make_call(self, config: dict[str, Any]) -> tuple[Any, ...]:
@@ -157,10 +157,10 @@ class Launches:
         function = cuda_core.ObjectCode.from_cubin(binary.cubin).get_kernel(binary.symbol)
         if binary.dynamic_smem_bytes + binary.static_smem_bytes > STATIC_LIMIT_BYTES:
             _allow_shared(function, binary.dynamic_smem_bytes, self.device.index or 0)
-        grid = tuple(int(each) for each in self.adapter.grid(meta))
+        grid = tuple(int(extent) for extent in self.adapter.grid(meta))
         launch = cuda_core.LaunchConfig(grid=grid, block=self._block(meta), shmem_size=binary.dynamic_smem_bytes)
         stream = cuda_core.Stream.from_handle(torch.cuda.current_stream(self.device).cuda_stream)
-        return binary, stream, launch, function, tuple(_value(each, self.args[each.name]) for each in self._arguments)
+        return binary, stream, launch, function, tuple(_value(argument, self.args[argument.name]) for argument in self._arguments)
 
 
 class CudaProblem(TeamInputs, Launches):
@@ -194,26 +194,26 @@ def _value(argument: CudaArgument, value: Any) -> Any:
 
 def _pack(values: Sequence[Any], args: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     """Return the array of addresses that the driver takes for a launch with structs, and what must live as long."""
-    held = []
+    buffers = []
     for value in values:
         if isinstance(value, Struct):
             content = b"".join(struct.pack("<Q", args[word].data_ptr()) if isinstance(word, str) else
                                struct.pack("<I", int(word) & 0xFFFFFFFF) for word in value.words)
         else:
             content = struct.pack("<Q", value) if isinstance(value, int) else value.tobytes()
-        held.append(ctypes.create_string_buffer(content, len(content)))
-    return (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held)), held
+        buffers.append(ctypes.create_string_buffer(content, len(content)))
+    return (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers)), buffers
 
 
 def _launch_packed(stream: Any, launch: Any, function: Any, values: Sequence[Any], args: Mapping[str, Any]) -> None:
     """Launch a function that takes structs, which cuda-core does not pass. Raises RuntimeError."""
     from cuda.bindings import driver
 
-    addresses, held = _pack(values, args)
+    addresses, buffers = _pack(values, args)
     grid, block = [*launch.grid, 1, 1][:3], [*launch.block, 1, 1][:3]
     (status,) = driver.cuLaunchKernel(driver.CUfunction(int(function.handle)), *grid, *block, int(launch.shmem_size),
                                       driver.CUstream(int(stream.handle)), ctypes.addressof(addresses), 0)
-    del held
+    del buffers
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"the launch fails: {status.name}")
 

@@ -55,9 +55,9 @@ class Product:
 
     def operands(self, orientation: str) -> tuple[str, str, str]:
         """Return "bf16:row" of A, B and D."""
-        given, result = TYPES[self.dtype]
+        operand, result = TYPES[self.dtype]
         rows = (True, not self.columns, True) if orientation == DIRECT else (self.columns, False, False)
-        return f"{given}:{_LAYOUTS[rows[0]]}", f"{given}:{_LAYOUTS[rows[1]]}", f"{result}:{_LAYOUTS[rows[2]]}"
+        return f"{operand}:{_LAYOUTS[rows[0]]}", f"{operand}:{_LAYOUTS[rows[1]]}", f"{result}:{_LAYOUTS[rows[2]]}"
 
     @property
     def lengths(self) -> tuple[int, int, int]:

@@ -117,9 +117,9 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("SWIZZLE", 4, "CTA_SWIZZLING"),
     Attribute("CUSTOM", 5, "CUSTOM_OPTION"),
 )
-BY_NAME = {each.name: each for each in ATTRIBUTES}
+BY_NAME = {attribute.name: attribute for attribute in ATTRIBUTES}
 Numbers = tuple[int, ...]                # the value of every attribute, in the order of ATTRIBUTES
-PLACE = {each.name: at for at, each in enumerate(ATTRIBUTES)}
+PLACE = {attribute.name: index for index, attribute in enumerate(ATTRIBUTES)}
 
 
 def config_of(numbers: Sequence[int], library: str) -> Config:
@@ -133,10 +133,10 @@ def numbers_of(config: Config, library: str) -> Numbers:
     if named != library:
         raise ValueError(f"the configuration is of {str(named)[:60]}, this machine has {library}: its algorithm numbers mean "
                          "something else here; search again under this version")
-    missing = [each.name for each in ATTRIBUTES if each.name not in config]
+    missing = [attribute.name for attribute in ATTRIBUTES if attribute.name not in config]
     if missing:
         raise ValueError(f"the configuration does not name {', '.join(missing)}")
-    return tuple(each.number_of(config[each.name]) for each in ATTRIBUTES)
+    return tuple(attribute.number_of(config[attribute.name]) for attribute in ATTRIBUTES)
 
 
 def apply_text(config: Config) -> str:
@@ -145,15 +145,15 @@ def apply_text(config: Config) -> str:
         return ""
     lines = [f"cublasLtMatmulAlgo_t algo;   // {config.get(LIBRARY, 'of an unknown version')}; A, B, C, D: cudaDataType_t",
              f"cublasLtMatmulAlgoInit(handle, CUBLAS_COMPUTE_32F, CUDA_R_32F, A, B, C, D, {config.get('ALGO')}, &algo);"]
-    for each in ATTRIBUTES[1:]:
-        value, name = str(config.get(each.name)), each.name.lower()
+    for attribute in ATTRIBUTES[1:]:
+        value, name = str(config.get(attribute.name)), attribute.name.lower()
         unnamed = _UNNAMED.fullmatch(value)
-        number = unnamed[1] if unnamed else f"{each.prefix}{value}"
-        lines.append(f"uint{8 * each.bytes}_t {name} = {number}; cublasLtMatmulAlgoConfigSetAttribute("
-                     f"&algo, CUBLASLT_ALGO_CONFIG_{each.constant}, &{name}, sizeof {name});")
+        number = unnamed[1] if unnamed else f"{attribute.prefix}{value}"
+        lines.append(f"uint{8 * attribute.bytes}_t {name} = {number}; cublasLtMatmulAlgoConfigSetAttribute("
+                     f"&algo, CUBLASLT_ALGO_CONFIG_{attribute.constant}, &{name}, sizeof {name});")
     return "\n".join(lines)
 
 
 def in_order(configs: Sequence[Config]) -> Mapping[str, Sequence[Value]]:
     """Return parameter → its values as people read them: tiles and stages from small to large."""
-    return values_by_size(configs, [each.name for each in ATTRIBUTES if each.prefix])
+    return values_by_size(configs, [attribute.name for attribute in ATTRIBUTES if attribute.prefix])

@@ -43,9 +43,9 @@ def cut(value: Any) -> Any:
     if isinstance(value, str):
         return value if len(value) <= TEXT_CHARS else f"{value[:TEXT_CHARS]}…"
     if isinstance(value, Mapping):
-        return {name: cut(each) for name, each in value.items()}
+        return {name: cut(element) for name, element in value.items()}
     if isinstance(value, Sequence):
-        return [cut(each) for each in value]
+        return [cut(element) for element in value]
     return value
 
 

@@ -23,9 +23,9 @@ Candidate = Annotated[int, Field(ge=1, le=MOST_ID, description="id of a candidat
 async def get_kernel_source(operator: Operator) -> dict[str, Any]:
     """Show the files that an operator's kernels are written in, whole: what a candidate replaces, or a diff is against. allowed
     says whether an owner lets candidates of it run in this project, permit how many a day and for how many GPU-seconds each."""
-    found = await caller.get(f"/api/candidates/source/{operator_path(operator)}/")
-    return {"operator": found["operator"], "allowed": found["allowed"], "permit": found["permit"],
-            "files": [{"path": each["path"], "hash": each["hash"], "text": each["text"]} for each in found["files"]]}
+    answer = await caller.get(f"/api/candidates/source/{operator_path(operator)}/")
+    return {"operator": answer["operator"], "allowed": answer["allowed"], "permit": answer["permit"],
+            "files": [{"path": file["path"], "hash": file["hash"], "text": file["text"]} for file in answer["files"]]}
 
 
 async def submit_candidate(
@@ -47,25 +47,25 @@ async def submit_candidate(
     owner allows candidates of the operator. Takes one start of the token's day and the permit's seconds of its GPU-seconds. Answers
     at once: ask get_candidate. The verdict stands as measured, not reviewed, until a person accepts it."""
     source = await caller.get(f"/api/candidates/source/{operator_path(operator)}/")
-    asked = {name: value for name, value in (
+    payload = {name: value for name, value in (
         ("operator", operator), ("text", text), ("shape", shape), ("dtype", dtype), ("config", config), ("note", note),
         ("parent", parent), ("gpu", gpu)) if value}
     seconds = float(source["permit"]["seconds"]) if source["permit"] else 0.0
-    await caller.spend("submit_candidate", {**asked, "text": f"{len(text)} characters"}, seconds)
-    made = await caller.post("/api/candidates/", asked)
-    caller.led_to("candidate", made["id"])
-    return {"candidate": made["id"], **pick(made, "status", "waits", "series", "seconds"),
-            "next": f"get_candidate with candidate {made['id']} tells its verdict"}
+    await caller.spend("submit_candidate", {**payload, "text": f"{len(text)} characters"}, seconds)
+    answer = await caller.post("/api/candidates/", payload)
+    caller.led_to("candidate", answer["id"])
+    return {"candidate": answer["id"], **pick(answer, "status", "waits", "series", "seconds"),
+            "next": f"get_candidate with candidate {answer['id']} tells its verdict"}
 
 
 async def get_candidate(
         candidate: Candidate, text: Annotated[bool, Field(description="also answer its file, whole")] = False) -> dict[str, Any]:
     """Show a candidate: what it waits for, its verdict with the reason, each check, times in µs with their intervals (rows; ratio
     is candidate ÷ that one, below 1 is faster), what was compiled, counters or why there are none, and its review."""
-    found = await caller.get(f"/api/candidates/{candidate}/", text=1 if text else "")
-    told = {**pick(found, *LINE, "error", "waits", "review", "review_note", "reviewed_by", "was_diff"),
-            **pick(found["answer"], *ANSWER), "attempts": found["attempts"][:100]}
-    return {**told, "text": found["text"]} if text else told
+    answer = await caller.get(f"/api/candidates/{candidate}/", text=1 if text else "")
+    fields = {**pick(answer, *LINE, "error", "waits", "review", "review_note", "reviewed_by", "was_diff"),
+              **pick(answer["answer"], *ANSWER), "attempts": answer["attempts"][:100]}
+    return {**fields, "text": answer["text"]} if text else fields
 
 
 async def list_candidates(
@@ -76,9 +76,9 @@ async def list_candidates(
         limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
     """List past attempts, newest first: what was tried (note), its verdict and reason, its median in µs, its ratio to the best
     configuration known with the interval, and whether a person accepted it. Look here before you write the next one."""
-    found = await caller.get("/api/candidates/", operator=operator, verdict=verdict, series=series or "", limit=limit,
-                             offset=offset)
-    return {"total": found["total"], "candidates": [cut(pick(row, *LINE)) for row in found["candidates"]]}
+    answer = await caller.get("/api/candidates/", operator=operator, verdict=verdict, series=series or "", limit=limit,
+                              offset=offset)
+    return {"total": answer["total"], "candidates": [cut(pick(row, *LINE)) for row in answer["candidates"]]}
 
 
 async def cancel_candidate(candidate: Candidate) -> dict[str, Any]:

@@ -37,21 +37,21 @@ async def check_kernel(
     """Check a kernel file: arguments, parameters and the size of its space from its text, samples compiled for sm_80, sm_90 and
     sm_100 by a worker behind walls, with a call what each kernel is given; what is missing to tune it; calls that the file shows.
     Nothing is launched. Owners only. Takes one start of the token's day. Ask get_kernel_check for the rest."""
-    asked = {"text": text, "file": file, "shape": shape or {}, "dtype": dtype, "call": call, "siblings": siblings or {},
-             "folder": folder, "source": source, "commit": commit, "path": path}
-    await caller.spend("check_kernel", {**asked, "text": f"{len(text)} characters", "siblings": sorted(siblings or {})})
-    made = await caller.post("/api/operators/check/", asked)
-    caller.led_to("check", made["id"])
-    return {"check": made["id"], **_told(made), "next": f"get_kernel_check with check {made['id']} tells what compiled"}
+    payload = {"text": text, "file": file, "shape": shape or {}, "dtype": dtype, "call": call, "siblings": siblings or {},
+               "folder": folder, "source": source, "commit": commit, "path": path}
+    await caller.spend("check_kernel", {**payload, "text": f"{len(text)} characters", "siblings": sorted(siblings or {})})
+    answer = await caller.post("/api/operators/check/", payload)
+    caller.led_to("check", answer["id"])
+    return {"check": answer["id"], **_told(answer), "next": f"get_kernel_check with check {answer['id']} tells what compiled"}
 
 
 async def get_kernel_check(check: Check) -> dict[str, Any]:
     """Show a check: registers per thread, spilled words, bytes of shared memory and occupancy (percent) of each sample, problems
     with what to do, and the adapter that a team's package would hold, its text whole."""
-    found = await caller.get(f"/api/operators/check/{check}/")
-    return {**_told(found), "adapters": [
-        pick(each, "kernel", "file", "why", "to_do", "valid", "size")
-        | {"text": each.get("text"), "references": list(each.get("references") or {})} for each in found["adapters"]]}
+    answer = await caller.get(f"/api/operators/check/{check}/")
+    return {**_told(answer), "adapters": [
+        pick(adapter, "kernel", "file", "why", "to_do", "valid", "size")
+        | {"text": adapter.get("text"), "references": list(adapter.get("references") or {})} for adapter in answer["adapters"]]}
 
 
 async def tune_kernel(
@@ -69,18 +69,18 @@ async def tune_kernel(
         ) -> dict[str, Any]:
     """Tune a kernel of a checked file whose call was recorded, at the call's shape: its source travels with the job and runs on a
     GPU behind walls. Owners only. Takes one start of the token's day and budget_seconds of its GPU-seconds. Ask get_job."""
-    asked: dict[str, Any] = {"kernel": kernel, "reference": reference, "budget_trials": budget_trials,
-                             "budget_seconds": budget_seconds}
-    asked |= {name: value for name, value in (("params", params), ("constraints", constraints)) if value}
+    payload: dict[str, Any] = {"kernel": kernel, "reference": reference, "budget_trials": budget_trials,
+                               "budget_seconds": budget_seconds}
+    payload |= {name: value for name, value in (("params", params), ("constraints", constraints)) if value}
     await require_worker("gpu")
-    await caller.spend("tune_kernel", {"check": check, **asked}, budget_seconds)
-    made = await caller.post(f"/api/operators/check/{check}/tune/", asked)
-    caller.led_to("tune", made["job"]["id"])
-    return {"job": made["job"]["id"], **pick(made, "operator", "independent", "files"),
-            "next": f"get_job with job {made['job']['id']} tells its progress"}
+    await caller.spend("tune_kernel", {"check": check, **payload}, budget_seconds)
+    answer = await caller.post(f"/api/operators/check/{check}/tune/", payload)
+    caller.led_to("tune", answer["job"]["id"])
+    return {"job": answer["job"]["id"], **pick(answer, "operator", "independent", "files"),
+            "next": f"get_job with job {answer['job']['id']} tells its progress"}
 
 
 def _told(check: dict[str, Any]) -> dict[str, Any]:
     result = check["result"] or {}
     return {**pick(check, "file", "source", "call", "proposals", "status", "compiled", "samples", "error"),
-            "kernels": [pick(each, *FOUND) for each in cut(result.get("operators", []))]}
+            "kernels": [pick(operator, *FOUND) for operator in cut(result.get("operators", []))]}

@@ -32,8 +32,8 @@ async def list_jobs(
             description="state of the job; empty: all")] = "",
         limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
     """List tune jobs, newest first: best, default and library time of one launch in milliseconds, null while unknown."""
-    found = await caller.get("/api/tune/", operator=operator, status=status, limit=limit, offset=offset)
-    return {"total": found["total"], "jobs": [pick(row, *LINE) for row in found["jobs"]]}
+    answer = await caller.get("/api/tune/", operator=operator, status=status, limit=limit, offset=offset)
+    return {"total": answer["total"], "jobs": [pick(row, *LINE) for row in answer["jobs"]]}
 
 
 async def get_job(
@@ -46,12 +46,12 @@ async def get_job(
 
     next_after reads on in the trials, null when there are no more.
     """
-    found = await caller.get(f"/api/tune/{job}/")
-    told: dict[str, Any] = {"trials": [], "next_after": None}
+    answer = await caller.get(f"/api/tune/{job}/")
+    page: dict[str, Any] = {"trials": [], "next_after": None}
     if trials:
-        told = await caller.get(f"/api/tune/{job}/trials/", limit=trials, after=after)
-    return {**pick(found, *WHOLE), "finalists": cut(found["finalists"]), "stop_requested": found["stop_requested"],
-            "attempts": top(told["trials"], trials, *TRIAL), "next_after": told["next_after"]}
+        page = await caller.get(f"/api/tune/{job}/trials/", limit=trials, after=after)
+    return {**pick(answer, *WHOLE), "finalists": cut(answer["finalists"]), "stop_requested": answer["stop_requested"],
+            "attempts": top(page["trials"], trials, *TRIAL), "next_after": page["next_after"]}
 
 
 async def start_tune_job(
@@ -76,19 +76,19 @@ async def start_tune_job(
     worker has the GPU. Answers at once: ask get_job."""
     if not device:
         device = (await caller.get("/api/problem/", shape, operator=operator, dtype=dtype, gpu=gpu))["device"]["value"]
-    asked: dict[str, Any] = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials,
-                             "budget_seconds": budget_seconds}
-    asked |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first),
+    payload: dict[str, Any] = {"operator": operator, "shape": shape, "device": device, "budget_trials": budget_trials,
+                               "budget_seconds": budget_seconds}
+    payload |= {name: value for name, value in (("dtype", dtype), ("strategy", strategy), ("first", first),
                                                      ("ceiling_pct", ceiling_pct)) if value}
     if values or constraints:
-        asked["space"] = {"parameters": values or {}, "constraints": constraints or []}
+        payload["space"] = {"parameters": values or {}, "constraints": constraints or []}
     if not device.startswith("replay:"):
         await require_worker(device)
-    await caller.spend("start_tune_job", asked, 0.0 if device.startswith("replay:") else budget_seconds)
-    made = await caller.post("/api/tune/", asked)
-    caller.led_to("tune", made["id"])
-    return {"job": made["id"], **pick(made, "status", "device", "budget_trials", "budget_seconds"),
-            "next": f"get_job with job {made['id']} tells its progress"}
+    await caller.spend("start_tune_job", payload, 0.0 if device.startswith("replay:") else budget_seconds)
+    answer = await caller.post("/api/tune/", payload)
+    caller.led_to("tune", answer["id"])
+    return {"job": answer["id"], **pick(answer, "status", "device", "budget_trials", "budget_seconds"),
+            "next": f"get_job with job {answer['id']} tells its progress"}
 
 
 async def require_worker(device: str) -> None:

@@ -44,27 +44,27 @@ async def list_worst_kernels(
     With fleet, the kernels with most GPU time in production.
     """
     if fleet:
-        found = await caller.get("/api/fleet/top/", gpu_model=gpu, limit=limit)
-        return {"of": "fleet", **pick(found, "from", "to", "total_ns", "estimate_ns", "complete", "simulated", "gaps"),
-                "kernels": cut(found["rows"][:limit])}
+        answer = await caller.get("/api/fleet/top/", gpu_model=gpu, limit=limit)
+        return {"of": "fleet", **pick(answer, "from", "to", "total_ns", "estimate_ns", "complete", "simulated", "gaps"),
+                "kernels": cut(answer["rows"][:limit])}
     if profile is None:
-        found = await caller.get("/api/kernels/", gpu=gpu, limit=limit)
-        return {"of": "all profiles", "total_ns": found["total_ns"], "count": found["count"],
+        answer = await caller.get("/api/kernels/", gpu=gpu, limit=limit)
+        return {"of": "all profiles", "total_ns": answer["total_ns"], "count": answer["count"],
                 "kernels": [{**pick(row, *FAMILY), "tune": _form_fields(row["actions"]["tune"])}
-                            for row in found["families"][:limit]]}
-    found = await caller.get(f"/api/profiles/{profile}/kernels/", limit=limit)
-    return {"of": f"profile {profile}", "count": found["count"], "kernels": [pick(row, *ROW) for row in found["kernels"]]}
+                            for row in answer["families"][:limit]]}
+    answer = await caller.get(f"/api/profiles/{profile}/kernels/", limit=limit)
+    return {"of": f"profile {profile}", "count": answer["count"], "kernels": [pick(row, *ROW) for row in answer["kernels"]]}
 
 
 async def get_family(
         family: Annotated[int, Field(ge=1, le=MOST_ID, description="id of a family, as list_worst_kernels gives it")],
         limit: Limit = 10) -> dict[str, Any]:
     """Show a kernel family: what it costs and why, the profiles that have it with the ids that get_kernel takes, its shapes."""
-    found = await caller.get(f"/api/kernels/{family}/")
-    return {**pick(found, "family", "name", "op", "dtype", "answer"), "worth": pick(found["worth"] or {}, *FAMILY[5:]),
-            "profiles": top(found["profiles"], limit, "profile", "kernel", "name", "build", "gpu", "kind", "launches", "total_ns"),
-            "shapes": top(found["shapes"], limit, "gpu", "grid", "block", "build", "launches", "total_ns", "p50_ns", "p95_ns"),
-            "advice": top(found["advice"], MOST_ADVICE, *ADVICE)}
+    answer = await caller.get(f"/api/kernels/{family}/")
+    return {**pick(answer, "family", "name", "op", "dtype", "answer"), "worth": pick(answer["worth"] or {}, *FAMILY[5:]),
+            "profiles": top(answer["profiles"], limit, "profile", "kernel", "name", "build", "gpu", "kind", "launches", "total_ns"),
+            "shapes": top(answer["shapes"], limit, "gpu", "grid", "block", "build", "launches", "total_ns", "p50_ns", "p95_ns"),
+            "advice": top(answer["advice"], MOST_ADVICE, *ADVICE)}
 
 
 def _form_fields(address: str) -> dict[str, Any] | None:
@@ -91,7 +91,7 @@ async def get_kernel(profile: Profile, kernel: Kernel) -> dict[str, Any]:
     return {
         "profile": pick(about, "id", "name", "kind", "gpu", "build", "model", "recorded"),
         "kernel": {**pick(row, *ROW, "min_ns", "max_ns"), "name": cut(row["name"])},
-        "shapes": [pick(each, *SHAPE) for each in shapes["kernel_shapes"]],
+        "shapes": [pick(shape, *SHAPE) for shape in shapes["kernel_shapes"]],
         "headroom": advice["headroom"], "advice": top(advice["advice"], MOST_ADVICE, *ADVICE),
         "roofline": point and pick(point, *POINT), "bounded": point and cut(point["bounded"]),
         "counters": launch and _counters(launch), "actions": {name: cut(actions[name]) for name in ("tune", "capture")},
@@ -115,10 +115,10 @@ async def get_source(profile: Profile, kernel: Kernel, limit: Limit = 15) -> dic
                                                         "whose set “full” or “source” records them"}
     code = await caller.get(inside, table="instructions")
     samples = "smsp__pcsamp_sample_count"
-    hot = sorted((each for each in code["rows"] if each.get(samples)), key=lambda each: -each[samples])
+    hot = sorted((row for row in code["rows"] if row.get(samples)), key=lambda each: -each[samples])
     return {"launch": launch["index"], "duration_ns": launch["duration_ns"],
             "lines": top(sorted(lines["rows"], key=lambda each: -(each["samples"] or 0)), limit, *LINE),
-            "instructions": [{"sass": each["sass"], "line": each["line"], "samples": each[samples]} for each in hot[:limit]],
+            "instructions": [{"sass": row["sass"], "line": row["line"], "samples": row[samples]} for row in hot[:limit]],
             "why": "" if lines["rows"] else "the report names no source lines: compile with -lineinfo; Triton does so by itself"}
 
 
@@ -127,9 +127,9 @@ async def longest_launch(profile: int, kernel: int) -> dict[str, Any] | None:
     longest: dict[str, Any] | None = None
     offset: int | None = 0
     while offset is not None:
-        found = await caller.get(f"/api/profiles/{profile}/counters/", kernel=kernel, offset=offset)
-        longest = max([longest, *found["launches"]], key=lambda each: -1 if each is None else each["duration_ns"] or 0)
-        offset = found["next_offset"]
+        answer = await caller.get(f"/api/profiles/{profile}/counters/", kernel=kernel, offset=offset)
+        longest = max([longest, *answer["launches"]], key=lambda each: -1 if each is None else each["duration_ns"] or 0)
+        offset = answer["next_offset"]
     return longest
 
 
@@ -142,7 +142,7 @@ async def _row(profile: int, kernel: int) -> dict[str, Any]:
 
 async def _point(profile: int, kernel: int) -> dict[str, Any] | None:
     points = (await caller.get(f"/api/profiles/{profile}/roofline/", per="kernel"))["points"]
-    return next((each for each in points if each["kernel_id"] == kernel), None)
+    return next((point for point in points if point["kernel_id"] == kernel), None)
 
 
 def _counters(launch: dict[str, Any]) -> dict[str, Any]:

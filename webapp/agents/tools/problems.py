@@ -54,10 +54,10 @@ async def get_served_config(
         recorded: Annotated[bool, Field(description="serve recordings too")] = False, limit: Limit = 10) -> dict[str, Any]:
     """Show the configuration that a launch of an operator at a shape gets now on a GPU, which rule serves it and why, and the
     entries that were considered. expected_loss is what it may cost beside one measured for the shape (0.05: 5 %), null: unknown."""
-    found = await caller.get("/api/configs/best/", shape, operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1,
-                             recorded=int(recorded))
-    return {**{name: cut(value) for name, value in found.items() if name != "considered"},
-            "considered": cut(found.get("considered", [])[:limit])}
+    answer = await caller.get("/api/configs/best/", shape, operator=operator, dtype=dtype, gpu=gpu, toolkit=toolkit, why=1,
+                              recorded=int(recorded))
+    return {**{name: cut(value) for name, value in answer.items() if name != "considered"},
+            "considered": cut(answer.get("considered", [])[:limit])}
 
 
 async def list_regressions(
@@ -67,5 +67,5 @@ async def list_regressions(
         q: Words = "", limit: Limit = 20, offset: Offset = 0) -> dict[str, Any]:
     """List kernels that got slower between builds, those without an answer first. ratio is new time ÷ old time, ci its interval of
     confidence, null where one run alone tells; good is the last build without it."""
-    found = await caller.get("/api/regressions/", state=state, suite=suite, q=q, offset=offset)
-    return {"total": found["count"], "regressions": top(found["results"], limit, *REGRESSION)}
+    answer = await caller.get("/api/regressions/", state=state, suite=suite, q=q, offset=offset)
+    return {"total": answer["count"], "regressions": top(answer["results"], limit, *REGRESSION)}

@@ -36,8 +36,8 @@ async def list_profiles(
     integrity_mark is ok, warn or bad, and why: what of the file is not kept, or cannot be.
     Only profiles of status "ready" can be looked into.
     """
-    found = await caller.get("/api/profiles/", q=q, gpu=gpu, build=build, kind=kind, limit=limit, offset=offset)
-    return {"total": found["count"], "profiles": [pick(row, *FIELDS) for row in found["results"]]}
+    answer = await caller.get("/api/profiles/", q=q, gpu=gpu, build=build, kind=kind, limit=limit, offset=offset)
+    return {"total": answer["count"], "profiles": [pick(row, *FIELDS) for row in answer["results"]]}
 
 
 async def get_step(profile: Profile, limit: Limit = 10) -> dict[str, Any]:
@@ -49,12 +49,12 @@ async def get_step(profile: Profile, limit: Limit = 10) -> dict[str, Any]:
     (modules or ranges) and layer_parts say where the least time lies; has_least false: the trace does not tell it. state is
     "made" once a worker has analysed the trace.
     """
-    found = await caller.get(f"/api/profiles/{profile}/analysis/needed/")
-    if "numbers" not in found:
-        return {"state": found["state"]}
-    numbers = found["numbers"] if found["applies"] else {}
+    answer = await caller.get(f"/api/profiles/{profile}/analysis/needed/")
+    if "numbers" not in answer:
+        return {"state": answer["state"]}
+    numbers = answer["numbers"] if answer["applies"] else {}
     return {
-        "state": "made", "answer": found["answer"], **pick(numbers, "needed_pct", "has_least", "range_kind", "layers"),
+        "state": "made", "answer": answer["answer"], **pick(numbers, "needed_pct", "has_least", "range_kind", "layers"),
         "gpus": top(numbers.get("gpus", []), limit, "gpu", "label", "wall_ns", "steps", "tail_ns", "parts", "needed_pct"),
         "avoidable": top(numbers.get("kinds", []), limit, *KIND), "slow_kernels": top(numbers.get("slow", []), limit, *SLOW),
         "ranges": top(sorted(numbers.get("ranges", []), key=lambda row: -row["takes_ns"]), limit, *PLACE),
@@ -86,16 +86,16 @@ async def compare_profiles(
     removal was to win, outcome says whether the step shrank by as much. causes and operations are largest change first; a
     kernel that a launch gives another amount of work is "other_work", not slower.
     """
-    found = await caller.get("/api/compare/", a=old, b=new, per=per)
-    step = found["step"]
+    answer = await caller.get("/api/compare/", a=old, b=new, per=per)
+    step = answer["step"]
     return {
-        "old": pick(found["a"], "label", "build", "gpus", "steps"), "new": pick(found["b"], "label", "build", "gpus", "steps"),
-        "answer": found["answer"],
-        **pick(found, "comparable", "notes", "per", "old_total_ns", "new_total_ns", "delta_ns", "kernel_verdicts"),
+        "old": pick(answer["a"], "label", "build", "gpus", "steps"), "new": pick(answer["b"], "label", "build", "gpus", "steps"),
+        "answer": answer["answer"],
+        **pick(answer, "comparable", "notes", "per", "old_total_ns", "new_total_ns", "delta_ns", "kernel_verdicts"),
         "step": step and pick(step, *STEP), "causes": top(step["causes"], limit, *CAUSE) if step else [],
         "operations": [{**pick(row, *OPERATION), **{side: row[side] and pick(row[side], *_SIDE) for side in ("old", "new")}}
-                       for row in found["operations"][:limit]],
-        "kernels": top(found["kernels"], limit, *KERNEL)}
+                       for row in answer["operations"][:limit]],
+        "kernels": top(answer["kernels"], limit, *KERNEL)}
 
 
 LINE = fields_of(
@@ -110,7 +110,7 @@ async def list_capture_targets() -> dict[str, Any]:
     targets = (await caller.get("/api/captures/targets/"))["results"]
     able = (await caller.get("/api/captures/", limit=1))["ability"]
     return {"targets": [pick(row, "id", "name", "description", "argv", "enabled") for row in targets[:100]],
-            "tools": {name: pick(each, "able", "why", "gpu") for name, each in able.items()}}
+            "tools": {name: pick(tool, "able", "why", "gpu") for name, tool in able.items()}}
 
 
 async def start_capture(
@@ -125,23 +125,23 @@ async def start_capture(
         ) -> dict[str, Any]:
     """Run a target under a profiler on a GPU worker; the result becomes a profile. Takes one start of the token's day and
     time_limit_s of its GPU-seconds. Answers at once: ask get_capture. Only targets that an owner defined can run."""
-    given = {**(options or {}), "time_limit_s": time_limit_s}
-    beside = {name: given.pop(name) for name in ("tool", "profile", "build", "model", "baseline") if name in given}
-    asked = {"target": target, "tool": tool, "options": given, "build": build or str(beside.get("build") or ""),
-             "model": model or str(beside.get("model") or "")}
+    settings = {**(options or {}), "time_limit_s": time_limit_s}
+    beside = {name: settings.pop(name) for name in ("tool", "profile", "build", "model", "baseline") if name in settings}
+    payload = {"target": target, "tool": tool, "options": settings, "build": build or str(beside.get("build") or ""),
+               "model": model or str(beside.get("model") or "")}
     if isinstance(beside.get("baseline"), int):
-        asked["baseline"] = beside["baseline"]
-    await caller.spend("start_capture", asked, float(time_limit_s))
-    made = await caller.post("/api/captures/", asked)
+        payload["baseline"] = beside["baseline"]
+    await caller.spend("start_capture", payload, float(time_limit_s))
+    made = await caller.post("/api/captures/", payload)
     caller.led_to("capture", made["id"])
     return {"capture": made["id"], **pick(made, "status", "tool", "command"), "next": f"get_capture with capture {made['id']}"}
 
 
 async def get_capture(capture: Capture) -> dict[str, Any]:
     """Show a capture: its state, why it failed, the end of its log (4,000 characters), and the profile that it became."""
-    found = await caller.get(f"/api/captures/{capture}/")
-    return {**pick(found, *LINE), "profile_status": found["profile_status"], "log": (found["log"] or "")[-LOG_CHARS:],
-            "files": [cut(each) for each in found["files"][:50]]}
+    answer = await caller.get(f"/api/captures/{capture}/")
+    return {**pick(answer, *LINE), "profile_status": answer["profile_status"], "log": (answer["log"] or "")[-LOG_CHARS:],
+            "files": [cut(file) for file in answer["files"][:50]]}
 
 
 async def stop_capture(capture: Capture) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from webapp.agents.tools.arguments import pick
 async def search(
         q: Annotated[str, Field(min_length=1, max_length=200, description="words that a name must hold")]) -> dict[str, Any]:
     """Find profiles, kernels, jobs, builds, suites, captures and threads by name: at most five of each kind, with their pages."""
-    found = await caller.get("/api/search/", q=q)
+    answer = await caller.get("/api/search/", q=q)
     return {"groups": [{"kind": group["kind"], "more": group["more"],
-                        "hits": [pick(hit, "title", "detail", "url") for hit in group["hits"]]} for group in found["groups"]]}
+                        "hits": [pick(hit, "title", "detail", "url") for hit in group["hits"]]} for group in answer["groups"]]}
 
 
 async def get_budget() -> dict[str, Any]:

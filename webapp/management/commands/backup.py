@@ -80,9 +80,9 @@ class Command(BaseCommand):
             self._print(listed)
             return
         for row in listed:
-            said = (f"{row['rows']:,} rows, {row['objects']:,} objects, {readable(float(str(row['object_bytes'])))}"
+            text = (f"{row['rows']:,} rows, {row['objects']:,} objects, {readable(float(str(row['object_bytes'])))}"
                     f"{', secret key' if row['keys'] else ''}" if "rows" in row else row.get("error", ""))
-            self.stdout.write(f"{row['name']}  {row['state']}  {said}".rstrip())
+            self.stdout.write(f"{row['name']}  {row['state']}  {text}".rstrip())
         if not listed:
             self.stdout.write(f"no backup in {place.name}")
 

@@ -22,13 +22,13 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="one object: {state, checks: [{name, state, says, hint, facts}]}")
 
     def handle(self, **options: Any) -> None:
-        found = checks.run(TABLE)
-        state = checks.worst(found)
+        results = checks.run(TABLE)
+        state = checks.worst(results)
         if options["json"]:
-            self.stdout.write(json.dumps({"state": state, "checks": [check.as_json() for check in found]}, ensure_ascii=False))
+            self.stdout.write(json.dumps({"state": state, "checks": [check.as_json() for check in results]}, ensure_ascii=False))
         else:
-            width = max(len(check.name) for check in found)
-            for check in found:
+            width = max(len(check.name) for check in results)
+            for check in results:
                 self.stdout.write(f"{MARKS[check.state]:4}  {check.name:{width}}  {check.says}")
                 if check.hint:
                     self.stdout.write(f"{'':6}{'':{width}}  → {check.hint}")

@@ -23,12 +23,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         commands = parser.add_subparsers(dest="what")
         commands.add_parser("list", help="everybody (the default)")
-        asked = commands.add_parser("invite", help="print a link that makes one account")
-        asked.add_argument("role", choices=list(ROLES))
-        asked.add_argument("--project", default="",
-                           help="its slug, “*” for every project, later ones too; may be left out where there is one")
-        asked.add_argument("--email", default="")
-        asked.add_argument("--days", type=int, default=7)
+        invite_parser = commands.add_parser("invite", help="print a link that makes one account")
+        invite_parser.add_argument("role", choices=list(ROLES))
+        invite_parser.add_argument("--project", default="",
+                                   help="its slug, “*” for every project, later ones too; may be left out where there is one")
+        invite_parser.add_argument("--email", default="")
+        invite_parser.add_argument("--days", type=int, default=7)
         role = commands.add_parser("role", help="give a role in the whole installation")
         role.add_argument("name")
         role.add_argument("role", choices=[*ROLES, "none"])
@@ -49,10 +49,10 @@ class Command(BaseCommand):
             raise CommandError(refused.what) from refused
 
     def person(self, name: str) -> Any:
-        found = get_user_model().objects.filter(username=name).first()
-        if found is None:
+        user = get_user_model().objects.filter(username=name).first()
+        if user is None:
             raise CommandError(f"nobody is called {name}: manage.py people lists everybody")
-        return found
+        return user
 
     def invite(self, *, role: str, project: str, email: str, days: int, **options: Any) -> None:
         only = Project.objects.values_list("pk", flat=True)
@@ -74,7 +74,7 @@ class Command(BaseCommand):
             self.stdout.write(settings.PUBLIC_URL + reverse("password_reset_confirm", args=[uid, token]))
 
     def list_them(self) -> None:
-        for each in selectors.people():
-            projects = " ".join(f"{slug}:{role}" for slug, role in each.projects)
-            self.stdout.write("\t".join((each.name, each.role or "-", projects or "-", ", ".join(each.ways) or "-",
-                                         "active" if each.active else "deactivated")))
+        for person in selectors.people():
+            projects = " ".join(f"{slug}:{role}" for slug, role in person.projects)
+            self.stdout.write("\t".join((person.name, person.role or "-", projects or "-", ", ".join(person.ways) or "-",
+                                         "active" if person.active else "deactivated")))

@@ -54,5 +54,5 @@ class Command(BaseCommand):
 
     def list_them(self) -> None:
         for project in Project.objects.all():
-            people = ", ".join(f"{each.user.get_username()} ({each.role})" for each in selectors.members(project))
+            people = ", ".join(f"{member.user.get_username()} ({member.role})" for member in selectors.members(project))
             self.stdout.write(f"{project.slug}\t{project.name}\t{people}".rstrip())

@@ -23,15 +23,15 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *, project: str, dry_run: bool, json: bool, **options: Any) -> None:
-        found = list(Project.objects.filter(slug=project) if project else Project.objects.all())
-        if not found:
+        projects = list(Project.objects.filter(slug=project) if project else Project.objects.all())
+        if not projects:
             raise CommandError(f"there is no project {project}: manage.py projects lists them")
-        said = {}
-        for each in found:
-            with within(each.pk):
-                keeping = settings_of(each.pk)
-                said[each.slug] = look(keeping.days) if dry_run else clean(keeping)
-        self.stdout.write(_as_json(said) if json else "\n".join(_lines(said, dry_run)))
+        reports = {}
+        for row in projects:
+            with within(row.pk):
+                keeping = settings_of(row.pk)
+                reports[row.slug] = look(keeping.days) if dry_run else clean(keeping)
+        self.stdout.write(_as_json(reports) if json else "\n".join(_lines(reports, dry_run)))
 
 
 def _as_json(said: dict[str, Any]) -> str:
@@ -41,10 +41,10 @@ def _as_json(said: dict[str, Any]) -> str:
 def _lines(said: dict[str, Any], dry_run: bool) -> list[str]:
     lines = []
     for slug, report in said.items():
-        for name, each in report.items():
-            gone = f"{each['go']} would go" if dry_run else f"{each['gone']} went"
-            kept = "".join(f"; {count} stay: {reason}" for reason, count in each["kept"].items())
-            lines.append(f"{slug}: {name}: {each['old']} older than {each['days']} days, {gone}{kept}")
+        for name, entry in report.items():
+            gone = f"{entry['go']} would go" if dry_run else f"{entry['gone']} went"
+            reasons_text = "".join(f"; {count} stay: {reason}" for reason, count in entry["kept"].items())
+            lines.append(f"{slug}: {name}: {entry['old']} older than {entry['days']} days, {gone}{reasons_text}")
         if not report:
             lines.append(f"{slug}: everything is kept")
     return lines

@@ -147,11 +147,11 @@ def _host_names(host: str, local: bool) -> list[str]:
     if not local:
         import psutil  # only here: what this machine is called on its networks
 
-        found = [a for each in psutil.net_if_addrs().values() for a in each]
+        found = [a for interface in psutil.net_if_addrs().values() for a in interface]
         addresses = [a.address for a in found if a.family == socket.AF_INET]
         addresses += [f"[{a.address}]" for a in found if a.family == socket.AF_INET6 and "%" not in a.address]      # no link's own
-        given = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]
-        names += [socket.gethostname(), socket.getfqdn(), *addresses, *given]
+        own_names = [] if host in ("0.0.0.0", "::") else [f"[{host}]" if ":" in host else host]
+        names += [socket.gethostname(), socket.getfqdn(), *addresses, *own_names]
     return list(dict.fromkeys(name.lower() for name in names))
 
 

@@ -43,11 +43,11 @@ class Command(BaseCommand):
 
 def as_any_socket_says(proxies: str) -> list[str]:
     """Return proxies as they are written, those of IPv4 also as ::ffff:10.0.0.5: so a socket of both kinds (HOST=::) names them."""
-    written = [each.strip() for each in proxies.split(",") if each.strip()]
+    written = [part.strip() for part in proxies.split(",") if part.strip()]
     mapped = []
-    for each in written:
+    for proxy in written:
         with suppress(ValueError):
-            network = ipaddress.ip_network(each, strict=False)
+            network = ipaddress.ip_network(proxy, strict=False)
             if network.version == 4:
                 mapped.append(f"::ffff:{network.network_address}/{96 + network.prefixlen}")
     return written + mapped

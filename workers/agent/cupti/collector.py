@@ -189,7 +189,7 @@ class Collector:
             begun, ended = records["start_ns"], records["end_ns"]
             timed = (begun > 0) & (ended >= begun)          # CUPTI could not time the others
             self.dropped += int(records.size - np.count_nonzero(timed))
-            seen = self._sum(records[timed & (begun < self._closed_ns) & (begun >= self.from_ns)])
+            sums = self._sum(records[timed & (begun < self._closed_ns) & (begun >= self.from_ns)])
         except (RecordsRefused, MemoryError) as error:
             self.broken = self.broken or str(error)
             raise CuptiError(self.broken) from error
@@ -199,7 +199,7 @@ class Collector:
         dropped = ctypes.c_size_t()
         if not self._library.cuptiActivityGetNumDroppedRecords(None, ctypes.c_uint32(0), ctypes.byref(dropped)):
             self.dropped += dropped.value
-        return seen
+        return sums
 
     def take_out(self) -> bool:
         """Take CUPTI out of the process, in a CUDA call of the calling thread; return whether it is out.
@@ -290,7 +290,7 @@ class Collector:
             return Seen()
         key, first = group(records)
         dur_ns = (records["end_ns"] - records["start_ns"]).astype(np.int64)
-        signatures = [self._signature(records[at]) for at in first.tolist()]
+        signatures = [self._signature(records[index]) for index in first.tolist()]
         device = records["device"].astype(np.int64)
         kernels = {}
         for number in np.unique(device).tolist():

@@ -57,7 +57,7 @@ class Orders:
         if order.stop:
             self._stop(order.id)
             return
-        if order.id in self.refused or any(each.order == order.id for each in self.captures.every):
+        if order.id in self.refused or any(capture.order == order.id for capture in self.captures.every):
             return
         pid = order.pid or next((pid for pid in self.daemon.processes if self.job_of(pid).get("job") == order.job), 0)
         why = f"no process of {order.job!r} asks for captures"
@@ -69,9 +69,9 @@ class Orders:
         self.news = True
 
     def _stop(self, order: int) -> None:
-        known = any(each.order == order for each in self.captures.every)
+        is_known = any(capture.order == order for capture in self.captures.every)
         self.captures.stop(order)
-        if not known and order not in self.refused:
+        if not is_known and order not in self.refused:
             self._refuse(order, "stopped")
             self.news = True
 
@@ -130,9 +130,9 @@ class Askers:
 
     def job_of(self, pid: int) -> dict[str, Any]:
         """Return job, build, model and rank of a process, as far as they are known."""
-        told = self._job_told(pid)
-        if told is not None:
-            return dict(told)
+        job = self._job_told(pid)
+        if job is not None:
+            return dict(job)
         own = self._know(pid).identity
         return {"job": own.job, "build": own.build, "model": own.model, **({"rank": own.rank} if own.rank >= 0 else {})}
 
@@ -140,7 +140,7 @@ class Askers:
         """Return {"run", "asking": processes, "captures": what became of orders}."""
         every = list(self.daemon.processes.values())
         starting = launchers(every)
-        return {"run": self.run, "asking": [self._told(each, each.pid in starting) for each in every[:MOST_TOLD]],
+        return {"run": self.run, "asking": [self._told(process, process.pid in starting) for process in every[:MOST_TOLD]],
                 "captures": self.orders.state()}
 
     def pids(self) -> frozenset[int]:
@@ -161,6 +161,6 @@ class Askers:
     def _know(self, pid: int) -> _Known:
         own = self._known.get(pid)
         if own is None:
-            self._known = {known: each for known, each in self._known.items() if known in self.daemon.processes}
+            self._known = {other_pid: entry for other_pid, entry in self._known.items() if other_pid in self.daemon.processes}
             own = self._known[pid] = _Known(identity_of(pid), command_of(pid))
         return own

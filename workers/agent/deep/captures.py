@@ -90,7 +90,7 @@ class Captures:
 
     @property
     def under_way(self) -> bool:
-        return any(each.state in ("asked", "uploading") for each in self.every)
+        return any(capture.state in ("asked", "uploading") for capture in self.every)
 
     def ask(self, pid: int, job: Mapping[str, Any], steps: int | None = None, why: str = "asked for",
             milliseconds: int | None = None, start_ms: int = 0, order: int | None = None, shapes: bool = True,
@@ -218,10 +218,10 @@ class Captures:
 
     def _read_counts(self, day: str) -> dict[str, int]:
         try:
-            found = json.loads(self._counts.read_text())
+            document = json.loads(self._counts.read_text())
         except (OSError, ValueError):
             return {}
-        return dict(found["counts"]) if isinstance(found, dict) and found.get("day") == day else {}
+        return dict(document["counts"]) if isinstance(document, dict) and document.get("day") == day else {}
 
     def _write_counts(self, day: str, counts: dict[str, int]) -> None:
         part = self._counts.with_suffix(".part")
@@ -244,10 +244,10 @@ def _remove(path: Path) -> None:
 
 def _profile_of(answer: bytes) -> int | None:
     try:
-        found = json.loads(answer)["id"]
+        profile_id = json.loads(answer)["id"]
     except (ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, int) else None
+    return profile_id if isinstance(profile_id, int) else None
 
 
 def multipart(fields: Mapping[str, str], file_field: str, file_name: str, data: bytes) -> tuple[bytes, str]:
@@ -262,11 +262,11 @@ def multipart(fields: Mapping[str, str], file_field: str, file_name: str, data: 
 
 def _fields(job: Mapping[str, Any], why: str) -> dict[str, str]:
     def word(name: str) -> str:
-        return "".join(" " if each in ',"\r\n\0' else each for each in str(job.get(name) or ""))[:80]
+        return "".join(" " if letter in ',"\r\n\0' else letter for letter in str(job.get(name) or ""))[:80]
 
     tags = ["fleet", "deep"] + [f"{name}:{word(name).replace(' ', '_')}" for name in ("job", "host", "rank") if word(name)]
     return {"name": f"{word('job') or 'job'} on {word('host') or 'a host'}: {why}", "build": word("build"), "model": word("model"),
-            "tags": ",".join(each[:60] for each in tags)}
+            "tags": ",".join(tag[:60] for tag in tags)}
 
 
 def _today() -> str:

@@ -123,7 +123,7 @@ class Body:
 
     def __init__(self, name: str, file: BinaryIO, size: int) -> None:
         edge = uuid.uuid4().hex
-        plain = "".join(each if each.isalnum() or each in "._-" else "_" for each in name)[-200:]
+        plain = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name)[-200:]
         self._head = (f'--{edge}\r\nContent-Disposition: form-data; name="file"; filename="{plain}"\r\n'
                       "Content-Type: application/octet-stream\r\n\r\n").encode()
         self._tail = f"\r\n--{edge}--\r\n".encode()
@@ -190,7 +190,7 @@ class Fetches:
             {"fetch": number, "state": own.state, "why": own.why, "whole": own.whole} for number, own in self.every.items()]}
 
     def _keep(self, own: Fetch) -> None:
-        ended = [number for number, each in self.every.items() if each.state in (FETCHED, FAILED)]
+        ended = [number for number, fetch in self.every.items() if fetch.state in (FETCHED, FAILED)]
         for number in ended[:max(0, len(self.every) + 1 - MOST_KEPT)]:
             del self.every[number]
         self.every[own.order.fetch] = own
@@ -200,22 +200,22 @@ class Fetches:
         own = Fetch(order, root)
         if not root:
             own.state, own.why = FAILED, f"this agent fetches from {', '.join(self.roots) or 'no folder'}, not from {order.folder}"
-        elif sum(each.state in (WATCHING, UPLOADING) for each in self.every.values()) >= MOST_FETCHES:
+        elif sum(fetch.state in (WATCHING, UPLOADING) for fetch in self.every.values()) >= MOST_FETCHES:
             own.state, own.why = FAILED, f"{MOST_FETCHES} captures are fetched from this host already"
         else:
             try:
-                own.known = frozenset(each.name for each in list_files(root, own.below))
+                own.known = frozenset(file.name for file in list_files(root, own.below))
             except FolderProblem as problem:
                 own.state, own.why = FAILED, str(problem)[:300]
         return own
 
     def _look(self, own: Fetch) -> None:
         own.files = fresh(list_files(own.root, own.below), own.known, own.order.prefix)
-        now = tuple((each.name, each.size) for each in own.files)
+        now = tuple((file.name, file.size) for file in own.files)
         if now != own.grew[0]:
             own.grew = (now, time.monotonic())
         own.whole = bool(now) and time.monotonic() - own.grew[1] >= SETTLE_S
-        total = sum(each.size for each in own.files)
+        total = sum(file.size for file in own.files)
         if total > self.most_bytes:
             raise FolderProblem(f"its traces are above {self.most_bytes:,} bytes: record fewer steps")
         if own.order.collect and own.whole:
@@ -256,7 +256,7 @@ def is_fetch(order: object) -> bool:
 
 def folders_of(text: str) -> list[str]:
     """Return the folders of an option as PATH has them: /a:/b."""
-    return list(dict.fromkeys(each.rstrip("/") or "/" for each in text.split(":") if each))
+    return list(dict.fromkeys(folder.rstrip("/") or "/" for folder in text.split(":") if folder))
 
 
 def _said(error: Exception) -> str:
@@ -268,13 +268,13 @@ def _said(error: Exception) -> str:
 
 def _plain(answer: bytes) -> str:
     try:
-        found = json.loads(answer)
+        content = json.loads(answer)
     except ValueError:
         return answer.decode(errors="replace")[:200]
-    return "; ".join(_texts(found))[:200]
+    return "; ".join(_texts(content))[:200]
 
 
 def _texts(found: Any) -> Iterable[str]:
     if isinstance(found, Mapping):
-        return [text for each in list(found.values())[:10] for text in _texts(each)]
-    return [text for each in found[:10] for text in _texts(each)] if isinstance(found, list) else [str(found)]
+        return [text for element in list(found.values())[:10] for text in _texts(element)]
+    return [text for element in found[:10] for text in _texts(element)] if isinstance(found, list) else [str(found)]

@@ -48,7 +48,7 @@ def list_files(root: str, below: str = "", endings: tuple[str, ...] = TRACES) ->
     Raises:
         FolderProblem: there is no such folder, or it holds more than MOST_LISTED names.
     """
-    found: list[Listed] = []
+    files: list[Listed] = []
     looked = 0
     with _folder(root, below) as top:
         for prefix, folder in _walk(top):
@@ -57,9 +57,9 @@ def list_files(root: str, below: str = "", endings: tuple[str, ...] = TRACES) ->
                     looked += 1
                     if looked > MOST_LISTED:
                         raise FolderProblem(f"{root} holds more than {MOST_LISTED:,} files")
-                    if entry.name.endswith(endings) and (told := _stat(entry.name, folder)):
-                        found.append(Listed(prefix + entry.name, told.st_size, (told.st_dev, told.st_ino)))
-    return found
+                    if entry.name.endswith(endings) and (status := _stat(entry.name, folder)):
+                        files.append(Listed(prefix + entry.name, status.st_size, (status.st_dev, status.st_ino)))
+    return files
 
 
 def open_file(root: str, below: str, listed: Listed) -> BinaryIO:
@@ -70,8 +70,8 @@ def open_file(root: str, below: str, listed: Listed) -> BinaryIO:
             number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
         except OSError as error:
             raise FolderProblem(f"{listed.name}: {error.strerror}") from error
-    told = os.fstat(number)
-    if not _is_plain(told) or (told.st_dev, told.st_ino) != listed.inode:
+    status = os.fstat(number)
+    if not _is_plain(status) or (status.st_dev, status.st_ino) != listed.inode:
         os.close(number)
         raise FolderProblem(f"{listed.name} was replaced meanwhile")
     return os.fdopen(number, "rb")
@@ -82,9 +82,9 @@ def fresh(files: Sequence[Listed], known: Collection[str], prefix: str) -> list[
 
     Names tell what is new, not times: clocks of file servers differ.
     """
-    came = [each for each in files if each.size and each.name not in known
-            and not each.name.rsplit("/", 1)[-1].startswith(ANOTHERS)]
-    own = [each for each in came if prefix in each.name.rsplit("/", 1)[-1]]
+    came = [file for file in files if file.size and file.name not in known
+            and not file.name.rsplit("/", 1)[-1].startswith(ANOTHERS)]
+    own = [file for file in came if prefix in file.name.rsplit("/", 1)[-1]]
     return sorted(own or came, key=lambda each: each.name)[:MOST_FILES]
 
 
@@ -126,10 +126,10 @@ def _walk(top: int, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, int
 
 def _stat(name: str, folder: int) -> os.stat_result | None:
     try:
-        told = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return None
-    return told if _is_plain(told) else None
+    return status if _is_plain(status) else None
 
 
 def _is_plain(told: os.stat_result) -> bool:

@@ -66,10 +66,10 @@ def with_warm_up(config: str, now_unix_s: float) -> str:
 
     An answer that comes some 50 ms late is read with the next question only, so that much is set aside.
     """
-    found = _START.search(config)
-    if found is None:
+    match = _START.search(config)
+    if match is None:
         return config
-    left_s = int(found[1]) / 1e3 - now_unix_s - ASKS_EVERY_S - TOO_LATE_S
+    left_s = int(match[1]) / 1e3 - now_unix_s - ASKS_EVERY_S - TOO_LATE_S
     return f"{config}ACTIVITIES_WARMUP_PERIOD_SECS={min(WARM_UP_S, max(0, int(left_s)))}\n"
 
 
@@ -138,7 +138,7 @@ class KinetoDaemon:
         if kind == b"ctxt" and len(payload) >= 16:
             gpu, pid, job = struct.unpack_from("<iiq", payload)
             self._note(sender or pid, job, now_s, pid).gpu = gpu
-            count = sum(1 for each in self.processes.values() if each.gpu == gpu)
+            count = sum(1 for process in self.processes.values() if process.gpu == gpu)
             return HEADER.pack(4, b"ctxt") + struct.pack("<i", count)
         if kind == b"req" and len(payload) >= 16:
             _, count, job = struct.unpack_from("<iiq", payload)
@@ -162,7 +162,7 @@ class KinetoDaemon:
     def forget(self, now_s: float | None = None) -> None:
         """Forget processes that are silent."""
         now_s = time.monotonic() if now_s is None else now_s
-        for pid in [pid for pid, each in self.processes.items() if now_s - each.seen_s > FORGET_S]:
+        for pid in [pid for pid, process in self.processes.items() if now_s - process.seen_s > FORGET_S]:
             del self.processes[pid]
 
     def close(self) -> None:
@@ -184,8 +184,8 @@ def launchers(asking: Collection[Asking]) -> set[int]:
 
     One that told Kineto of a GPU of its own is a worker all the same.
     """
-    parents = {pid for each in asking for pid in each.ancestors}
-    return {each.pid for each in asking if (each.own_pid or each.pid) in parents and each.gpu is None}
+    parents = {pid for process in asking for pid in process.ancestors}
+    return {process.pid for process in asking if (process.own_pid or process.pid) in parents and process.gpu is None}
 
 
 def _sender(credentials: Sequence[tuple[int, int, bytes]]) -> int:

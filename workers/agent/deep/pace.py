@@ -42,13 +42,13 @@ class Paces:
         """Note what a job told; what is no list of seconds is left out."""
         now_s = time.time() if now_s is None else now_s
         own = self._seconds.setdefault(pid, {})
-        for each in told[-TOLD_S:] if isinstance(told, list) else ():
-            if isinstance(each, list | tuple) and len(each) == 3 and all(isinstance(one, int | float) for one in each):
-                at, steps, total = each
-                if now_s - KEPT_S < at < now_s + 60 and 0 < steps < MOST_STEPS and math.isfinite(total) and 0 < total < 1e9:
-                    own[int(at)] = (int(steps), float(total))
-        for at in [at for at in own if at < now_s - KEPT_S]:
-            del own[at]
+        for entry in told[-TOLD_S:] if isinstance(told, list) else ():
+            if isinstance(entry, list | tuple) and len(entry) == 3 and all(isinstance(number, int | float) for number in entry):
+                moment_s, steps, total = entry
+                if now_s - KEPT_S < moment_s < now_s + 60 and 0 < steps < MOST_STEPS and math.isfinite(total) and 0 < total < 1e9:
+                    own[int(moment_s)] = (int(steps), float(total))
+        for moment_s in [moment_s for moment_s in own if moment_s < now_s - KEPT_S]:
+            del own[moment_s]
 
     def forget(self, living: Iterable[int]) -> None:
         for pid in set(self._seconds) - set(living):
@@ -85,7 +85,7 @@ def compare(before: Rows, during: Rows, after: Rows) -> dict[str, Any]:
 
 
 def _between(own: Mapping[int, tuple[int, float]], low_s: float, high_s: float) -> Rows:
-    return [own[at] for at in sorted(own) if low_s <= at < high_s]
+    return [own[moment_s] for moment_s in sorted(own) if low_s <= moment_s < high_s]
 
 
 def _mean(rows: Rows) -> float:

@@ -71,7 +71,7 @@ def holds_gpu(pid: int, proc: Path = Path("/proc")) -> bool | None:
     None where that may not be looked at.
     """
     try:
-        links = [os.readlink(each) for each in (proc / str(pid) / "fd").iterdir()]
+        links = [os.readlink(path) for path in (proc / str(pid) / "fd").iterdir()]
     except OSError:
         return None
     return _CUDA_FILE in links and any(_GPU_FILE.fullmatch(link) for link in links)
@@ -79,15 +79,15 @@ def holds_gpu(pid: int, proc: Path = Path("/proc")) -> bool | None:
 
 def gpus_by_process(nvml: Any, handles: Sequence[tuple[str, Any]]) -> dict[int, str]:
     """Return the GPU (its UUID) that NVML names for each process that computes on one; {} where it names none, as in containers."""
-    found: dict[int, str] = {}
+    uuids_by_pid: dict[int, str] = {}
     for uuid, handle in handles:
         try:
             running = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
         except Exception:               # of the driver: what it does not tell is unknown
             continue
-        for each in running:
-            found.setdefault(int(each.pid), uuid)
-    return found
+        for process in running:
+            uuids_by_pid.setdefault(int(process.pid), uuid)
+    return uuids_by_pid
 
 
 def trace_folder(pid: int, proc: Path = Path("/proc")) -> str | None:

@@ -55,10 +55,10 @@ def post(address: str, body: bytes, headers: Mapping[str, str], *, secret: str =
     if not private and any(not is_public(ip) for ip in found):
         raise Refused(f"{host} is inside this network ({', '.join(found[:3])}); RIDGEPOINT_WEBHOOK_PRIVATE=1 allows such addresses")
     timestamp = str(int(time.time()))
-    said = {**headers, "Content-Type": "application/json", "X-Ridgepoint-Timestamp": timestamp}
+    all_headers = {**headers, "Content-Type": "application/json", "X-Ridgepoint-Timestamp": timestamp}
     if secret:
-        said["X-Ridgepoint-Signature"] = signature(secret, timestamp, body)
-    answer = exchange("POST", address, body, said, found=found, most_bytes=ANSWER_BYTES, total_s=total_s)
+        all_headers["X-Ridgepoint-Signature"] = signature(secret, timestamp, body)
+    answer = exchange("POST", address, body, all_headers, found=found, most_bytes=ANSWER_BYTES, total_s=total_s)
     return _check_answer(answer.status, answer.location, answer.body, answer.seconds)
 
 
@@ -84,8 +84,8 @@ def visible(address: str) -> str:
 
 def send(message: Message) -> tuple[str, str]:
     """POST what is said, without its mail."""
-    said = {name: value for name, value in message.body.items() if name != "mail"}
-    body = json.dumps({**said, "delivery": message.delivery, "try": message.tries}).encode()
+    payload = {name: value for name, value in message.body.items() if name != "mail"}
+    body = json.dumps({**payload, "delivery": message.delivery, "try": message.tries}).encode()
     headers = {"X-Ridgepoint-Event": str(message.body.get("event", "")), "X-Ridgepoint-Delivery": str(message.delivery)}
     return "sent", str(post(message.address, body, headers, secret=message.secret, private=settings.WEBHOOK_PRIVATE))
 

@@ -107,9 +107,9 @@ def _surprise(space: Space, known: PriorKnowledge, past: PastSearch, weights: Ma
     about = dataclasses.replace(known, shape=past.shape, dtype=past.dtype, gpu=past.gpu or known.gpu, flops=work[0], bytes=work[1])
     surprise = slowness_of(list(by_values.values())) - guess_slowness(there, about, Sizes(there), weights)
     scales = [_value_places((*param.values, *(values[i] for values in times))) for i, param in enumerate(space.params)]
-    at = _places(there.params, there.rows, scales)
+    places = _places(there.params, there.rows, scales)
     here = _places(space.params, space.rows, scales)
-    return interpolate(at, surprise - np.median(surprise), here)
+    return interpolate(places, surprise - np.median(surprise), here)
 
 
 def interpolate(at: Array, values: Array, here: Array) -> Array:
@@ -155,14 +155,14 @@ MOST_TRIALS = 5_000       # of one past
 
 def rule_weights(known: PriorKnowledge) -> dict[str, float]:
     """Return rule -> weight around 1; empty where other operators have no trials."""
-    seen = [_observations(past, known) for past in known.past if past.operator != known.operator]
-    blocks = [block for block in seen if block is not None]
-    names = list(dict.fromkeys(name for made, _ in blocks for name in made))
+    observations = [_observations(past, known) for past in known.past if past.operator != known.operator]
+    blocks = [block for block in observations if block is not None]
+    names = list(dict.fromkeys(name for terms, _ in blocks for name in terms))
     if not names:
         return {}
     square, moment = PULL * np.eye(len(names)), np.zeros(len(names))
-    for made, slowness in blocks:
-        x = np.stack([made[name] - made[name].mean() if name in made else np.zeros(len(slowness)) for name in names], axis=1)
+    for terms, slowness in blocks:
+        x = np.stack([terms[name] - terms[name].mean() if name in terms else np.zeros(len(slowness)) for name in names], axis=1)
         square += x.T @ x / len(slowness)
         moment += x.T @ (slowness - slowness.mean() - x.sum(axis=1)) / len(slowness)
     weights = np.clip(1 + np.linalg.solve(square, moment), 0, MOST)
@@ -179,8 +179,8 @@ def _observations(past: PastSearch, known: PriorKnowledge) -> tuple[Mapping[str,
     space = Space.listed(configs)
     about = dataclasses.replace(known, operator=past.operator, shape=past.shape, dtype=past.dtype, gpu=past.gpu or known.gpu,
                                 flops=past.flops, bytes=past.bytes)
-    made = rule_terms(space, about, Sizes(space))
-    return (made, slowness_of(trials)) if made else None
+    terms = rule_terms(space, about, Sizes(space))
+    return (terms, slowness_of(trials)) if terms else None
 
 
 # ---- the default search ----
@@ -211,10 +211,10 @@ class ComposedSearch:
         self._cycle = COLD if not past else WARM if similarity(past[0], known) >= NEAR else FAR
 
     def ask(self, n: int) -> list[Config]:
-        asked: list[Config] = []
-        while len(asked) < n and not self._ledger.is_full:
-            asked.append(self._ledger.take(self._next_row()))
-        return asked
+        configs: list[Config] = []
+        while len(configs) < n and not self._ledger.is_full:
+            configs.append(self._ledger.take(self._next_row()))
+        return configs
 
     def tell(self, trials: Sequence[Trial]) -> None:
         self._ledger.tell(trials)

@@ -82,11 +82,11 @@ class EvolutionarySearch:
         self._breeder = Breeder(self._ledger, rng)
 
     def ask(self, n: int) -> list[Config]:
-        asked: list[Config] = []
-        while len(asked) < n and not self._ledger.is_full:
+        configs: list[Config] = []
+        while len(configs) < n and not self._ledger.is_full:
             row = self._breeder.breed_child() if self._ledger.count >= STARTS else self._breeder.pick_stranger()
-            asked.append(self._ledger.take(row))
-        return asked
+            configs.append(self._ledger.take(row))
+        return configs
 
     def tell(self, trials: Sequence[Trial]) -> None:
         self._ledger.tell(trials)

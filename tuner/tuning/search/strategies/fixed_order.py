@@ -23,14 +23,14 @@ class ExhaustiveSearch:
         return list(range(len(self._space)))
 
     def ask(self, n: int) -> list[Config]:
-        asked: list[Config] = []
-        while len(asked) < n and self._next < len(self._order):
+        configs: list[Config] = []
+        while len(configs) < n and self._next < len(self._order):
             row = self._order[self._next]
             self._next += 1
             if not self._seen[row]:
                 self._seen[row] = True
-                asked.append(self._space.config(row))
-        return asked
+                configs.append(self._space.config(row))
+        return configs
 
     def tell(self, trials: Sequence[Trial]) -> None:
         for trial in trials:
@@ -54,14 +54,14 @@ class ListedConfigs:
         self._known: set[str] = set()
 
     def ask(self, n: int) -> list[Config]:
-        asked: list[Config] = []
-        while self._waiting and len(asked) < n:
+        configs: list[Config] = []
+        while self._waiting and len(configs) < n:
             config = self._waiting.popleft()
             key = config_key(config)
             if key not in self._known:
                 self._known.add(key)
-                asked.append(config)
-        return asked
+                configs.append(config)
+        return configs
 
     def tell(self, trials: Sequence[Trial]) -> None:
         self._known |= {config_key(trial.config) for trial in trials}

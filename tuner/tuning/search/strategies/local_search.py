@@ -37,12 +37,12 @@ class LocalSearch:
         self._count = 0
 
     def ask(self, n: int) -> list[Config]:
-        asked: list[Config] = []
-        while len(asked) < n and self._count < len(self._space):
+        configs: list[Config] = []
+        while len(configs) < n and self._count < len(self._space):
             row = self._next()
             self._mark_seen(row)
-            asked.append(self._space.config(row))
-        return asked
+            configs.append(self._space.config(row))
+        return configs
 
     def tell(self, trials: Sequence[Trial]) -> None:
         for trial in trials:

@@ -115,8 +115,8 @@ class Posterior:
 
     def _covariance(self, row: int) -> Array:
         """Return the covariance of `row` with every row, shape (N,)."""
-        if (kept := self._ahead.get(row)) is not None:
-            return kept
+        if (vector := self._ahead.get(row)) is not None:
+            return vector
         gaps = np.minimum(np.abs(self._scaled - self._scaled[row]), self._unlike)
         squared = gaps**2
         distance = np.sqrt(squared.sum(axis=1))
@@ -132,11 +132,11 @@ class Posterior:
             grown = np.zeros((2 * n, 2 * n))
             grown[:n, :n] = self._factor
             self._factor = grown
-        known = self._whitened[:n, row].copy()
+        column = self._whitened[:n, row].copy()
         covariance = self._covariance(row)
-        pivot = np.sqrt(max(covariance[row] + self._noise - known @ known, JITTER))
-        self._factor[n, :n], self._factor[n, n] = known, pivot
-        self._whitened[n] = (covariance - known @ self._whitened[:n]) / pivot
+        pivot = np.sqrt(max(covariance[row] + self._noise - column @ column, JITTER))
+        self._factor[n, :n], self._factor[n, n] = column, pivot
+        self._whitened[n] = (covariance - column @ self._whitened[:n]) / pivot
         self.variance = np.maximum(self.variance - self._whitened[n]**2, 1e-12)
         self.rows.append(row)
 
@@ -203,17 +203,17 @@ class Shortlist:
             return
         best = min(BEST_GUESSED, self._most // 5)
         near = [row for fast in self._fastest(told) for row in self._ledger.space.neighbours(fast)]
-        kept = np.concatenate([np.array(near[:self._most // 2], dtype=np.int64), np.argpartition(guess, best)[:best]])
-        room = self._most - len(kept)
+        rows = np.concatenate([np.array(near[:self._most // 2], dtype=np.int64), np.argpartition(guess, best)[:best]])
+        room = self._most - len(rows)
         begin = told * room % len(self._order)               # the same for a search that goes on after a stop
-        self.rows = np.unique(np.concatenate([kept, np.roll(self._order, -begin)[:room]]))
+        self.rows = np.unique(np.concatenate([rows, np.roll(self._order, -begin)[:room]]))
 
     def place(self, row: int) -> int | None:
         """Return where a row of the space stands in the list, None where it does not."""
         if self.is_whole:
             return row
-        found = np.flatnonzero(self.rows == row)
-        return int(found[0]) if len(found) else None
+        indexes = np.flatnonzero(self.rows == row)
+        return int(indexes[0]) if len(indexes) else None
 
     def append(self, row: int) -> int:
         """Take in a row that was asked elsewhere; return its place."""
@@ -223,7 +223,7 @@ class Shortlist:
     def _fastest(self, told: int) -> list[int]:
         log_ms = np.array(self._ledger.log_ms[:told])
         order = np.argsort(log_ms, kind="stable")[:FASTEST]
-        return [self._ledger.rows[at] for at in order if np.isfinite(log_ms[at])]
+        return [self._ledger.rows[index] for index in order if np.isfinite(log_ms[index])]
 
 
 # ---- Bayesian optimisation ----
@@ -273,8 +273,8 @@ class Proposer:
             mean, deviation, best = self._expectation()
         rows = self._list.rows
         gain = _log_expected_improvement((best - mean) / deviation) + np.log(deviation) + self._tie[rows]
-        seen = self._ledger.seen[rows]
-        return int(rows[np.argmax(np.where(seen, -np.inf, gain))]) if not seen.all() else self._farthest_row()
+        mask = self._ledger.seen[rows]
+        return int(rows[np.argmax(np.where(mask, -np.inf, gain))]) if not mask.all() else self._farthest_row()
 
     def surprise(self) -> float:
         """Return the variance of the told trials around what was expected before any."""
@@ -283,27 +283,27 @@ class Proposer:
 
     def _expectation(self) -> tuple[Array, Array, float]:
         """Return mean and deviation of the slowness at every row of the list, and the best told."""
-        told = self._ledger.rows
+        rows = self._ledger.rows
         slowness = self._ledger.slowness()
         posterior = self._grow_posterior()
         pending = [self._place(posterior, row) for row in self._ledger.pending]
-        rest = slowness - self._mean[told]
-        centre = float(rest.mean()) if told else 0.0
-        mean = self._mean[self._list.rows] + centre + (posterior.mean(rest - centre) if told else 0.0)
-        best = float(slowness.min()) if told else float(mean[~self._ledger.seen[self._list.rows]].min())
+        rest = slowness - self._mean[rows]
+        centre = float(rest.mean()) if rows else 0.0
+        mean = self._mean[self._list.rows] + centre + (posterior.mean(rest - centre) if rows else 0.0)
+        best = float(slowness.min()) if rows else float(mean[~self._ledger.seen[self._list.rows]].min())
         return mean, np.sqrt(posterior.variance_with(pending)), best
 
     def _grow_posterior(self) -> Posterior:
         """Return the posterior; hyperparameters come from the first `fit` trials only, so a resume agrees."""
-        told = self._ledger.rows
-        fit = fit_size(len(told))
+        ledger_rows = self._ledger.rows
+        fit = fit_size(len(ledger_rows))
         if self._posterior is None or fit != self._fitted:
             self._fitted = fit
             self._mean = self._prior + self._spill_penalty(fit)
             self._list.choose(self._mean, fit)
             rows = self._list.rows
             self._posterior = Posterior(self._x[rows], self._mean[rows], self._fit_hyperparameters(fit), SLOPE_VARIANCE)
-        for row in told[len(self._posterior.rows):]:
+        for row in ledger_rows[len(self._posterior.rows):]:
             self._posterior.add(self._place(self._posterior, row))
         return self._posterior
 
@@ -326,8 +326,8 @@ class Proposer:
 
     def _spill_penalty(self, fit: int) -> Array | float:
         """Return what to add where configurations like the row were compiled to code that spills."""
-        known = [*self._ledger.rows[:fit], *self._ledger.pending]
-        rows = [row for row in known if row in self._ledger.spills]
+        known_rows = [*self._ledger.rows[:fit], *self._ledger.pending]
+        rows = [row for row in known_rows if row in self._ledger.spills]
         spilled = np.minimum(1, np.log2(1 + np.array([self._ledger.spills[row] for row in rows])) / SPILL_STORM)
         if not spilled.any():
             return 0.0
@@ -341,10 +341,10 @@ class Proposer:
         """Return, of the first untried rows of a random order, the one farthest from all asked."""
         ledger = self._ledger
         untried = self._order[~ledger.seen[self._order]][:SPREAD_SAMPLE]
-        asked = ledger.rows + ledger.pending
-        if not asked:
+        rows = ledger.rows + ledger.pending
+        if not rows:
             return int(untried[0])
-        distance = distances(self._x[untried][:, None, :], self._x[asked][None]).sum(axis=2).min(axis=1)
+        distance = distances(self._x[untried][:, None, :], self._x[rows][None]).sum(axis=2).min(axis=1)
         return int(untried[np.argmax(distance)])
 
 
@@ -374,10 +374,10 @@ class ModelSearch:
         self._proposer = Proposer(self._ledger, model_columns(space, sizes), guess_slowness(space, known, sizes), rng)
 
     def ask(self, n: int) -> list[Config]:
-        asked: list[Config] = []
-        while len(asked) < n and not self._ledger.is_full:
-            asked.append(self._ledger.take(self._proposer.row()))
-        return asked
+        configs: list[Config] = []
+        while len(configs) < n and not self._ledger.is_full:
+            configs.append(self._ledger.take(self._proposer.row()))
+        return configs
 
     def tell(self, trials: Sequence[Trial]) -> None:
         self._ledger.tell(trials)

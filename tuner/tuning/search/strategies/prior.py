@@ -125,8 +125,8 @@ class Grid:
 
 def guess_slowness(space: Space, known: PriorKnowledge, sizes: Sizes, weights: Mapping[str, float] | None = None) -> Array:
     """Return the guessed log time over the fastest guess, shape (N,); a rule without weight counts once."""
-    made = rule_terms(space, known, sizes)
-    total = sum(((weights or {}).get(rule, 1.0) * term for rule, term in made.items()), np.zeros(len(space)))
+    terms = rule_terms(space, known, sizes)
+    total = sum(((weights or {}).get(rule, 1.0) * term for rule, term in terms.items()), np.zeros(len(space)))
     return np.asarray(total - total.min(initial=np.inf)) if len(space) else total
 
 
@@ -134,11 +134,11 @@ def rule_terms(space: Space, known: PriorKnowledge, sizes: Sizes) -> Mapping[str
     """Return what each rule adds to the log time, by rule, shapes (N,); the mean where values leave two readings of the roles."""
     if not len(space):
         return {}
-    made, instead = _terms(space, known, sizes), sizes.instead()
+    terms, instead = _terms(space, known, sizes), sizes.instead()
     if instead is None:
-        return made
+        return terms
     other, nothing = _terms(space, known, instead), np.zeros(len(space))
-    return {rule: 0.5 * (made.get(rule, nothing) + other.get(rule, nothing)) for rule in {**made, **other}}
+    return {rule: 0.5 * (terms.get(rule, nothing) + other.get(rule, nothing)) for rule in {**terms, **other}}
 
 
 def _terms(space: Space, known: PriorKnowledge, sizes: Sizes) -> Mapping[str, Array]:
@@ -189,13 +189,13 @@ def _tiles(space: Space, known: PriorKnowledge, sizes: Sizes) -> dict[str, Array
     programs = make_grid(space, known, sizes)
     summed, tiles = sizes.has(Role.DEPTH), len(programs.sides)
     area = math.prod(programs.sides) if tiles else _row_elements(known)
-    each = (sizes.tile if tiles else area) / sizes.threads
+    elements = (sizes.tile if tiles else area) / sizes.threads
     room = ACCUMULATORS if summed else OPERANDS
     rules = {
         "work outside of the matrix": programs.waste * (0.2 + 0.8 * compute if summed or tiles > 1 else 0.7),
-        "elements of a thread": memory * 0.15 * doublings_outside(each, *LOADS),
-        "accumulators of a thread": compute * (0.12 * doublings_outside(each, room / 4, room)
-                                               + 0.35 * doublings_outside(each, 0, room)),
+        "elements of a thread": memory * 0.15 * doublings_outside(elements, *LOADS),
+        "accumulators of a thread": compute * (0.12 * doublings_outside(elements, room / 4, room)
+                                               + 0.35 * doublings_outside(elements, 0, room)),
     }
     if tiles > 1:
         rules["reuse of operands"] = compute * np.log1p(REUSE * sum(1 / side for side in programs.sides))
@@ -260,15 +260,15 @@ def _occupancy(programs: Grid, sizes: Sizes, compute: float, dtype: str) -> dict
 
 def _blocks(space: Space, sizes: Sizes) -> dict[str, Array]:
     """Return the rules of kernels with CUDA blocks and outputs per thread."""
-    made = {
+    terms = {
         "threads of a block": 0.2 * doublings_outside(sizes.threads, *BLOCK_THREADS),
         "lanes of a warp left idle": np.log(np.ceil(sizes.threads / WARP) * WARP / sizes.threads),
     }
     if np.ptp(sizes.odd):
-        made["sides that divide few problems"] = ODD_COST * sizes.odd
+        terms["sides that divide few problems"] = ODD_COST * sizes.odd
     if sizes.has(Role.WORK):
-        made["outputs of a thread"] = 0.1 * doublings_outside(sizes.product(Role.WORK), *THREAD_WORK)
-    return made
+        terms["outputs of a thread"] = 0.1 * doublings_outside(sizes.product(Role.WORK), *THREAD_WORK)
+    return terms
 
 
 def _row_elements(known: PriorKnowledge) -> Array:

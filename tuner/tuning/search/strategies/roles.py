@@ -172,7 +172,7 @@ class Sizes:
 
     def columns(self, role: Role) -> list[int]:
         """Return the indices of the parameters of a role."""
-        return [index for index, one in enumerate(self.roles) if one is role]
+        return [index for index, other in enumerate(self.roles) if other is role]
 
     def has(self, role: Role) -> bool:
         return role in self.roles
