@@ -32,9 +32,9 @@ def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any])
         for name in held or [one.name]:                         # of a struct the tensors whose addresses it holds
             storage = each.launch["arguments"].get(name, {}).get("storage")
             field = name.removeprefix(f"{one.name}_")
-            told = fields.get(field, fields.get("") if len(held) == 1 else None)
-            is_written = one.written or told is True
-            is_written |= (one.unsure or (name != one.name and told is None)) and storage in results
+            is_field_written = fields.get(field, fields.get("") if len(held) == 1 else None)
+            is_written = one.written or is_field_written is True
+            is_written |= (one.unsure or (name != one.name and is_field_written is None)) and storage in results
             arguments.append(SimpleNamespace(name=name, written=is_written, loaded=one.read, kind=one.kind))
     return SimpleNamespace(name=source.function.name, arguments=tuple(arguments), tiles=(), dots=False, loops=source.function.loops,
                            line=source.line, steps=None)
