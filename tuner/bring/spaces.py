@@ -18,7 +18,7 @@ _FEW: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile(r"UNROLL|VEC"), (1, 2, 4)), (re.compile(r"STAGES$"), (1, 2, 3, 4)),
     (re.compile(r"ROW|PER_(?:PROGRAM|BLOCK)"), (1, 2, 4, 8)))
 _FLAG = re.compile(r"^(?:IS|HAS|USE|WITH|NEED|DO|STORE|RETURN|CAUSAL|FP8)(?:_|$)|CAUSAL|MASK$")
-LEAST_BLOCK, MOST_BLOCK, MOST_VALUES = 16, 16384, 5
+LEAST_BLOCK, MOST_VALUES = 16, 5
 REGISTERS = 255             # of one thread, on every NVIDIA GPU since sm_35 (CUDA C++ Programming Guide, compute capabilities)
 
 
