@@ -15,8 +15,8 @@ _COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 def take_branches(function: ast.FunctionDef, given: Mapping[str, Any]) -> None:
     """Leave in a function's tree only what runs with these values: `pointer = a if TO_B else b` is `pointer = a`."""
     stored = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    taken = _Taken({name: value for name, value in given.items() if name not in stored})
-    function.body = taken.statements(function.body)
+    visitor = _Taken({name: value for name, value in given.items() if name not in stored})
+    function.body = visitor.statements(function.body)
     ast.fix_missing_locations(function)
 
 
@@ -29,11 +29,11 @@ class _Taken(ast.NodeTransformer):
         self.given = given
 
     def statements(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        kept: list[ast.stmt] = []
-        for each in body:
-            taken = self.visit(each)
-            kept += taken if isinstance(taken, list) else [taken]
-        return kept or [ast.copy_location(ast.Pass(), body[0])]
+        output: list[ast.stmt] = []
+        for statement in body:
+            branch = self.visit(statement)
+            output += branch if isinstance(branch, list) else [branch]
+        return output or [ast.copy_location(ast.Pass(), body[0])]
 
     def visit_If(self, node: ast.If) -> Any:
         try:
@@ -68,9 +68,9 @@ class _Taken(ast.NodeTransformer):
     def _both(self, node: ast.BoolOp) -> bool:
         """Return what `and` and `or` are, which one part may decide though others are not known."""
         decides, untold = isinstance(node.op, ast.Or), False
-        for each in node.values:
+        for operand in node.values:
             try:
-                if bool(self._value(each)) == decides:
+                if bool(self._value(operand)) == decides:
                     return decides
             except _Untold:
                 untold = True

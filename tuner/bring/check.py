@@ -48,7 +48,7 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
         return check_sources(path, sources, name, shape, dtype, run, say, compiles)
     kernels = read_file(path)
     if name:
-        kernels = [each for each in kernels if name in (each.name, "?") or each.kind in OPERATORS]
+        kernels = [kernel for kernel in kernels if name in (kernel.name, "?") or kernel.kind in OPERATORS]
     if not kernels and not call:
         raise Refused(f"{path.name} holds no kernel {name}".rstrip()
                           + ": looked for @triton.jit, @triton.autotune, @helion.kernel, TritonOperator and CudaOperator; "
@@ -57,8 +57,8 @@ def check_file(path: Path, name: str = "", shape: Mapping[str, int] | None = Non
         return _check_kernels(path.name, kernels, name, shape, dtype, None, compiles=compiles, run=run, say=say)
     if call:
         return check_call(path, name, call, dtype, say, keep)
-    with process.Asked(path, kernels, COMPILE_S, runs=run) as asked:
-        return _check_kernels(path.name, kernels, name, shape, dtype, asked, compiles=True, run=run, say=say)
+    with process.Asked(path, kernels, COMPILE_S, runs=run) as child:
+        return _check_kernels(path.name, kernels, name, shape, dtype, child, compiles=True, run=run, say=say)
 
 
 def check_call(path: Path, name: str, call: str, dtype: str, say: Say = lambda done, of: None,
@@ -67,20 +67,20 @@ def check_call(path: Path, name: str, call: str, dtype: str, say: Say = lambda d
 
     Raises Refused for a call that cannot be read or made.
     """
-    with asked_calls(path, call) as asked:
-        recorded = record_of(asked, call, dtype)
+    with asked_calls(path, call) as child:
+        recorded = record_of(child, call, dtype)
         keep(recorded)
         each_found, jobs = [], []
         launched = read_recorded(path, recorded)
-        for each, kernel in launched:
-            found, more = found_of(each, kernel, recorded, asked.imported.get("stood_in", {}),
-                                   SAMPLES if len(launched) <= FEW_KERNELS or name else 0)
-            if not name or name in (found.name, each.name):
-                each_found.append(found)
+        for entry, kernel in launched:
+            finding, more = found_of(entry, kernel, recorded, child.imported.get("stood_in", {}),
+                                     SAMPLES if len(launched) <= FEW_KERNELS or name else 0)
+            if not name or name in (finding.name, entry.name):
+                each_found.append(finding)
                 jobs += more
         if not each_found:
-            raise Refused(f"the call launches no {name}, but {', '.join(each.name for each, _ in launched)}")
-        _compile(each_found, jobs, False, asked, say)
+            raise Refused(f"the call launches no {name}, but {', '.join(entry.name for entry, _ in launched)}")
+        _compile(each_found, jobs, False, child, say)
     return each_found
 
 
@@ -109,47 +109,47 @@ def record_of(asked: process.Asked, call: str, dtype: str) -> dict[str, Any]:
 
 def _check_kernels(file: str, kernels: Sequence[Kernel], name: str, shape: Mapping[str, int], dtype: str,
                    asked: process.Asked | None, *, compiles: bool, run: bool, say: Say) -> list[Found]:
-    told = asked.imported if asked else {}
-    if "failed" in told:
-        return [replace_problem(_read(each, shape), Problem(f"the file cannot be imported: {told['failed']}",
-                                                                   "mend it, or install what it imports")) for each in kernels]
-    found: list[Found] = []
+    load = asked.imported if asked else {}
+    if "failed" in load:
+        return [replace_problem(_read(entry, shape), Problem(f"the file cannot be imported: {load['failed']}",
+                                                                   "mend it, or install what it imports")) for entry in kernels]
+    findings: list[Found] = []
     jobs: list[dict[str, Any]] = []
     for kernel in kernels:
         if kernel.kind not in OPERATORS:
-            real = told.get("kernels", {}).get(kernel.name, {})
+            real = load.get("kernels", {}).get(kernel.name, {})
             if "configs" in real:
                 kernel = replace(kernel, configs=tuple(real["configs"]), pruned=real["pruned"], key=tuple(real["key"]))
-            each = _read(kernel, shape)
-            found.append(each)
+            finding = _read(kernel, shape)
+            findings.append(finding)
             if asked:
-                jobs += _jobs(kernel, each, shape, dtype or DTYPE, SAMPLES if len(kernels) <= FEW_KERNELS or name else 0)
-    for each in found:
-        if told.get("stood_in"):
-            each.notes.append("stood in for or left out while the file was imported: " + ", ".join(list(told["stood_in"])[:8]))
-    for adapter in told.get("adapters", []):
-        each, more = _read_adapter(adapter, shape, dtype, kernels)
-        found.append(each)
+                jobs += _jobs(kernel, finding, shape, dtype or DTYPE, SAMPLES if len(kernels) <= FEW_KERNELS or name else 0)
+    for finding in findings:
+        if load.get("stood_in"):
+            finding.notes.append("stood in for or left out while the file was imported: " + ", ".join(list(load["stood_in"])[:8]))
+    for adapter in load.get("adapters", []):
+        finding, more = _read_adapter(adapter, shape, dtype, kernels)
+        findings.append(finding)
         jobs += more
     if not asked:
         unread = Problem("an operator is read by running the file",
                          "install torch and Triton: pip install torch triton" if compiles else "")
-        found += [Found(each.name, each.kind, each.line, problems=[unread]) for each in kernels if each.kind in OPERATORS]
+        findings += [Found(entry.name, entry.kind, entry.line, problems=[unread]) for entry in kernels if entry.kind in OPERATORS]
     if name:
-        found = [each for each in found if each.name == name]
-        if not found:
+        findings = [finding for finding in findings if finding.name == name]
+        if not findings:
             raise Refused(f"{file} holds no kernel {name}")
     if compiles:
-        _compile(found, [job for job in jobs if any(each.name == job["name"] for each in found)], run, asked, say)
-    return sorted(found, key=lambda each: each.line)
+        _compile(findings, [job for job in jobs if any(finding.name == job["name"] for finding in findings)], run, asked, say)
+    return sorted(findings, key=lambda each: each.line)
 
 
 def with_real_configs(path: Path, kernel: Kernel) -> Kernel:
     """Return a kernel with the list of its autotuner, from the imported file where the text does not tell it."""
     if kernel.configs is not None or not has_triton():
         return kernel
-    with process.Asked(path, [kernel], COMPILE_S) as asked:
-        real = asked.imported.get("kernels", {}).get(kernel.name, {})
+    with process.Asked(path, [kernel], COMPILE_S) as child:
+        real = child.imported.get("kernels", {}).get(kernel.name, {})
     if "configs" not in real:
         return kernel
     return replace(kernel, configs=tuple(real["configs"]), pruned=real["pruned"], key=tuple(real["key"]))
@@ -157,7 +157,7 @@ def with_real_configs(path: Path, kernel: Kernel) -> Kernel:
 
 def has_triton() -> bool:
     """Return whether torch and Triton are installed here, without importing them."""
-    return all(importlib.util.find_spec(each) is not None for each in ("torch", "triton"))
+    return all(importlib.util.find_spec(name) is not None for name in ("torch", "triton"))
 
 
 def read_file(path: Path) -> list[Kernel]:
@@ -176,26 +176,26 @@ def replace_problem(found: Found, problem: Problem) -> Found:
 
 def _read(kernel: Kernel, shape: Mapping[str, int]) -> Found:
     """Return what the text alone says of a kernel."""
-    found = Found(kernel.name, kernel.kind, kernel.line, arguments=[
-        {"name": each.name, "kind": each.kind, "written": each.written} for each in kernel.arguments if each.kind != "constexpr"])
+    finding = Found(kernel.name, kernel.kind, kernel.line, arguments=[
+        {"name": arg.name, "kind": arg.kind, "written": arg.written} for arg in kernel.arguments if arg.kind != "constexpr"])
     if kernel.kind == "helion.kernel":
-        return _read_helion(kernel, found)
+        return _read_helion(kernel, finding)
     if kernel.configs is None:
-        found.problems.append(Problem("its configurations are computed: the text does not tell them",
-                                      "install torch and Triton here"))
-        return found
+        finding.problems.append(Problem("its configurations are computed: the text does not tell them",
+                                        "install torch and Triton here"))
+        return finding
     params = spaces.params_of(kernel)
-    found.parameters = [{"name": name, "values": list(values)} for name, values in params.items()]
-    found.default = spaces.default_of(kernel, params)
-    found.assumed = spaces.assumed_constexprs(kernel, params, shape)
+    finding.parameters = [{"name": name, "values": list(values)} for name, values in params.items()]
+    finding.default = spaces.default_of(kernel, params)
+    finding.assumed = spaces.assumed_constexprs(kernel, params, shape)
     try:
-        _count(found, spaces.space_of(kernel, GPU))
+        _count(finding, spaces.space_of(kernel, GPU))
     except ValueError as error:
-        found.problems.append(Problem(str(error)))
+        finding.problems.append(Problem(str(error)))
     if kernel.pruned:
-        found.pruned["prune_configs_by leaves some out for each shape"] = 0
-    _name_what_is_missing(kernel, found, params)
-    return found
+        finding.pruned["prune_configs_by leaves some out for each shape"] = 0
+    _name_what_is_missing(kernel, finding, params)
+    return finding
 
 
 def _read_helion(kernel: Kernel, found: Found) -> Found:
@@ -219,9 +219,9 @@ def _name_what_is_missing(kernel: Kernel, found: Found, params: Mapping[str, Any
     if not params:
         found.problems.append(Problem("nothing can be tuned: the kernel has no constexpr",
                                       "make its block sizes arguments annotated tl.constexpr"))
-    if not any(each.written for each in kernel.arguments):
+    if not any(argument.written for argument in kernel.arguments):
         found.problems.append(Problem("no argument is written that the text shows", "name the result as `out`", missing=True))
-    if any(each.kind == "descriptor" for each in kernel.arguments):
+    if any(argument.kind == "descriptor" for argument in kernel.arguments):
         found.problems.append(Problem("it takes TMA descriptors that the host makes", "write them in `arguments`", missing=True))
     init = "manage.py operators init writes a TritonOperator with a place for them"
     found.problems.append(Problem("argument tensors for a shape, the launch grid, a reference, FLOP and bytes", init, missing=True))
@@ -229,15 +229,15 @@ def _name_what_is_missing(kernel: Kernel, found: Found, params: Mapping[str, Any
 
 def _jobs(kernel: Kernel, found: Found, shape: Mapping[str, int], dtype: str, samples: int) -> list[dict[str, Any]]:
     """Return the samples to compile of a kernel that has no operator: the default and some others of the space."""
-    if kernel.kind == "helion.kernel" or found.size is None or any(each.kind == "descriptor" for each in kernel.arguments):
+    if kernel.kind == "helion.kernel" or found.size is None or any(arg.kind == "descriptor" for arg in kernel.arguments):
         return []
     try:
         space = spaces.space_of(kernel, GPU)
     except ValueError:
         return []
-    arguments = [{"name": each.name, "kind": each.kind, "value": _value_of(each, shape), "dtype": each.dtype}
-                 for each in kernel.arguments
-                 if each.kind != "constexpr"]
+    arguments = [{"name": arg.name, "kind": arg.kind, "value": _value_of(arg, shape), "dtype": arg.dtype}
+                 for arg in kernel.arguments
+                 if arg.kind != "constexpr"]
     constexprs = {**found.assumed, **spaces.known_constexprs(kernel, found.default, shape)}
     return [{"name": kernel.name, "config": config, "arguments": arguments, "dtype": dtype, "shape": dict(shape),
              "constexprs": {name: value for name, value in constexprs.items() if name not in config}}
@@ -256,31 +256,31 @@ def _read_adapter(told: Mapping[str, Any], shape: Mapping[str, int], dtype: str,
                   ) -> tuple[Found, list[dict[str, Any]]]:
     described = told.get("described")
     name = str(described["name"] if described else told.get("name", "?"))
-    written = next((each for each in kernels if each.kind in OPERATORS and each.name in (name, "?")), None)
-    found = Found(name, written.kind if written else OPERATORS[0], written.line if written else 0)
+    written = next((kernel for kernel in kernels if kernel.kind in OPERATORS and kernel.name in (name, "?")), None)
+    facts = Found(name, written.kind if written else OPERATORS[0], written.line if written else 0)
     if described is None:
-        found.problems.append(Problem(f"it cannot be described: {told.get('failed')}"))
-        return found, []
+        facts.problems.append(Problem(f"it cannot be described: {told.get('failed')}"))
+        return facts, []
     try:
         operator = make_operator(described)
     except ValueError as error:
-        found.problems.append(Problem(str(error)))
-        return found, []
+        facts.problems.append(Problem(str(error)))
+        return facts, []
     if told.get("reference"):
-        found.problems.append(Problem(str(told["reference"])[:400], missing="write the reference" in told["reference"]))
+        facts.problems.append(Problem(str(told["reference"])[:400], missing="write the reference" in told["reference"]))
     if NOT_INDEPENDENT in told.get("says", ""):
-        found.notes.append(f"reference: what the default itself computes, {NOT_INDEPENDENT}: configurations are seen to agree, "
+        facts.notes.append(f"reference: what the default itself computes, {NOT_INDEPENDENT}: configurations are seen to agree, "
                            "not to be right")
     if PROPOSED in told.get("says", ""):
-        found.notes.append("reference: proposed from the kernel's name; compare it with what the kernel computes, then write its "
+        facts.notes.append("reference: proposed from the kernel's name; compare it with what the kernel computes, then write its "
                            "docstring anew")
-    dims = {each.name for each in operator.dims}
+    dims = {dimension.name for dimension in operator.dims}
     preset = {**operator.presets[0], **{dim: value for dim, value in shape.items() if dim in dims}}
     chosen = dtype if dtype in operator.dtypes else operator.dtypes[0]
     if problems := operator.problems(preset, chosen):
-        found.problems += [Problem(each) for each in problems.values()]
-        return found, []
-    return found, _count_adapter(found, operator, preset, chosen)
+        facts.problems += [Problem(text) for text in problems.values()]
+        return facts, []
+    return facts, _count_adapter(facts, operator, preset, chosen)
 
 
 def _count_adapter(found: Found, operator: Operator, shape: Mapping[str, int], dtype: str) -> list[dict[str, Any]]:
@@ -289,7 +289,7 @@ def _count_adapter(found: Found, operator: Operator, shape: Mapping[str, int], d
     except ValueError as error:
         found.problems.append(Problem(str(error)))
         return []
-    found.parameters = [{"name": each.name, "values": list(each.values)} for each in space.params]
+    found.parameters = [{"name": param.name, "values": list(param.values)} for param in space.params]
     found.default = dict(operator.default_config(shape, dtype, GPU))
     _count(found, space)
     return [{"name": found.name, "config": config, "constexprs": {}, "arguments": [], "dtype": dtype, "shape": dict(shape)}
@@ -303,42 +303,42 @@ def _try_floats(found: Sequence[Found], jobs: Sequence[Mapping[str, Any]], asked
     again = [{**job, "dtype": "fp32"} for job in jobs if job["name"] in refused and job["dtype"] != "fp32"]
     if again:
         compiled |= asked.compile(again).get("compiled", {})
-        for each in found:
-            if each.name in {job["name"] for job in again}:
-                each.assumed["dtype"] = "fp32"
+        for finding in found:
+            if finding.name in {job["name"] for job in again}:
+                finding.assumed["dtype"] = "fp32"
 
 
 def _compile(found: Sequence[Found], jobs: list[dict[str, Any]], run: bool, asked: process.Asked | None, say: Say) -> None:
     if not asked:
-        for each in found:
-            each.problems.append(Problem("nothing was compiled: torch and Triton are not installed here",
-                                         "pip install torch triton, or run this where the workers run"))
+        for finding in found:
+            finding.problems.append(Problem("nothing was compiled: torch and Triton are not installed here",
+                                            "pip install torch triton, or run this where the workers run"))
         return
     first = {job["name"]: job for job in reversed(jobs)}
-    told = asked.compile(jobs, list(first.values()) if run else [], say) if jobs else {}
-    _try_floats(found, jobs, asked, told)
+    answer = asked.compile(jobs, list(first.values()) if run else [], say) if jobs else {}
+    _try_floats(found, jobs, asked, answer)
     order = [job["config"] for job in jobs]
-    for lines in told.get("compiled", {}).values():         # several are compiled at once
+    for lines in answer.get("compiled", {}).values():         # several are compiled at once
         lines.sort(key=lambda line: (order.index(line["config"]) if line["config"] in order else len(order),
                                      int(line["gpu"].removeprefix("sm_"))))
-    for each in found:
-        if "failed" in told and each.name in first:
-            each.problems.insert(0, Problem(f"nothing was compiled: {told['failed']}"))
-        each.compiled = told.get("compiled", {}).get(each.name, [])
-        measured = told.get("measured", {}).get(each.name)
-        each.measured = measured if measured and "failed" not in measured else None
+    for finding in found:
+        if "failed" in answer and finding.name in first:
+            finding.problems.insert(0, Problem(f"nothing was compiled: {answer['failed']}"))
+        finding.compiled = answer.get("compiled", {}).get(finding.name, [])
+        measured = answer.get("measured", {}).get(finding.name)
+        finding.measured = measured if measured and "failed" not in measured else None
         if measured and measured.get("wrong"):
-            each.problems.append(Problem(f"its result is not the reference's: {measured['wrong']}",
-                                         "mend the reference, the arguments or the kernel"))
+            finding.problems.append(Problem(f"its result is not the reference's: {measured['wrong']}",
+                                            "mend the reference, the arguments or the kernel"))
         if measured and "failed" in measured:
-            each.problems.append(Problem(f"it does not run: {measured['failed']}"))
-        if run and measured is None and each.kind not in OPERATORS:
-            each.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
-                                         missing=True))
-        broken = {line["error"] for line in each.compiled if "error" in line and not line["error"].startswith("compiles, and")}
-        if each.compiled and all("error" in line for line in each.compiled):
-            why = sorted(broken)[0] if broken else each.compiled[0]["error"]
-            is_old = bool(each.recorded) and why.startswith("Triton ")      # with the host's own arguments
-            each.problems.insert(0, Problem(
+            finding.problems.append(Problem(f"it does not run: {measured['failed']}"))
+        if run and measured is None and finding.kind not in OPERATORS:
+            finding.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
+                                            missing=True))
+        broken = {line["error"] for line in finding.compiled if "error" in line and not line["error"].startswith("compiles, and")}
+        if finding.compiled and all("error" in line for line in finding.compiled):
+            why = sorted(broken)[0] if broken else finding.compiled[0]["error"]
+            is_old = bool(finding.recorded) and why.startswith("Triton ")      # with the host's own arguments
+            finding.problems.insert(0, Problem(
                 f"no sample compiles: {why}", "the call gives it these arguments: it is written for another Triton" if is_old
                 else "if what was assumed of its arguments is wrong, give --shape, or write an operator"))

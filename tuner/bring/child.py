@@ -122,27 +122,27 @@ def main(argv: Sequence[str]) -> int:
 
         choices = Choices()
         try:
-            module, seen, mode = load_file(Path(request["file"]), choices, fake=bool(request.get("calls")))
+            module, report, mode = load_file(Path(request["file"]), choices, fake=bool(request.get("calls")))
         except BaseException as error:          # the file may raise anything, and may exit
             say(failed=_say(error))
             return 0
-        if seen.modules:
-            say(stood_in=dict(list(seen.modules.items())[:MOST_NAMED]))
-        adapters = {each.name: each for each in adapters_of(module)}
-        say(adapters=[describe(each) for each in adapters.values()])
-        for each in request["kernels"]:
-            kernel = getattr(module, each["name"], None)
-            if each["kind"] not in OPERATORS and kernel is not None:
-                say(kernel=each["name"], **facts_of(kernel))
+        if report.modules:
+            say(stood_in=dict(list(report.modules.items())[:MOST_NAMED]))
+        adapters = {adapter.name: adapter for adapter in adapters_of(module)}
+        say(adapters=[describe(adapter) for adapter in adapters.values()])
+        for entry in request["kernels"]:
+            kernel = getattr(module, entry["name"], None)
+            if entry["kind"] not in OPERATORS and kernel is not None:
+                say(kernel=entry["name"], **facts_of(kernel))
         os.write(whole, b".")
         session: Session | None = None
         for line in requests:
-            asked = json.loads(line)
-            if "call" in asked:
-                session = Session(module, choices, mode, torch_dtype(asked.get("dtype") or DTYPE))
-                say(recorded=_record(session, asked["call"], seen))
+            command = json.loads(line)
+            if "call" in command:
+                session = Session(module, choices, mode, torch_dtype(command.get("dtype") or DTYPE))
+                say(recorded=_record(session, command["call"], report))
             else:
-                _compile_and_run(asked, module, adapters, session.launches if session else [], request["compile_s"], say)
+                _compile_and_run(command, module, adapters, session.launches if session else [], request["compile_s"], say)
             os.write(whole, b".")
     return 0
 
@@ -167,17 +167,17 @@ def _compile_and_run(request: dict[str, Any], module: ModuleType, adapters: Mapp
 
     def compile_here(asked: tuple[dict[str, Any], str]) -> None:
         job, gpu = asked
-        told = {"gpu": gpu, "config": job["config"], "error": "not tried: without end for another GPU"}
+        sample = {"gpu": gpu, "config": job["config"], "error": "not tried: without end for another GPU"}
         adapter, kernel = adapters.get(job["name"]), getattr(module, job["name"], None)
         if "launch" in job:
             adapter, kernel = None, launches[job["launch"]]
         if adapter is None and kernel is None:
-            told["error"] = "it stands inside a function: no other file can import it"
+            sample["error"] = "it stands inside a function: no other file can import it"
         elif id(job) not in endless:
-            told = compile_one(job, gpu, adapter, kernel, compile_s)
-        if told.get("error", "").startswith(ENDLESS):
+            sample = compile_one(job, gpu, adapter, kernel, compile_s)
+        if sample.get("error", "").startswith(ENDLESS):
             endless.add(id(job))
-        say(compiled=job["name"], **told)
+        say(compiled=job["name"], **sample)
 
     with ThreadPoolExecutor(min(os.cpu_count() or 1, AT_ONCE)) as pool:
         list(pool.map(compile_here, product(request["compile"], request.get("gpus") or GPUS)))
@@ -225,12 +225,12 @@ def load_file(path: Path, choices: Choices, fake: bool) -> tuple[ModuleType, See
 
 def adapters_of(module: ModuleType) -> list[TritonOperator]:
     """Return every operator that the module holds, by itself or in a list."""
-    found: dict[int, TritonOperator] = {}
+    operators_by_id: dict[int, TritonOperator] = {}
     for value in list(vars(module).values()):
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(each, TritonOperator):
-                found[id(each)] = each
-    return list(found.values())
+        for candidate in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(candidate, TritonOperator):
+                operators_by_id[id(candidate)] = candidate
+    return list(operators_by_id.values())
 
 
 def describe(adapter: TritonOperator) -> dict[str, Any]:
@@ -270,14 +270,14 @@ def facts_of(kernel: Any) -> dict[str, Any]:
         kernel = kernel.fn
     if not hasattr(kernel, "configs") or not hasattr(kernel, "fn"):
         return {}
-    return {"configs": [packages.config_json(each) for each in kernel.configs], "key": list(getattr(kernel, "keys", ())),
+    return {"configs": [packages.config_json(config) for config in kernel.configs], "key": list(getattr(kernel, "keys", ())),
             "pruned": getattr(kernel, "early_config_prune", None) is not None or bool(getattr(kernel, "perf_model", None))}
 
 
 def compile_one(job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, kernel: Any, limit_s: float) -> dict[str, Any]:
     """Compile one configuration in a fork; return its facts or why it does not compile."""
-    told = in_fork(_compile, job, gpu, adapter, kernel, limit_s=limit_s)
-    return {"gpu": gpu, "config": job["config"], **told}
+    result = in_fork(_compile, job, gpu, adapter, kernel, limit_s=limit_s)
+    return {"gpu": gpu, "config": job["config"], **result}
 
 
 def _compile(job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, kernel: Any) -> dict[str, Any]:
@@ -295,27 +295,27 @@ def _compile(job: Mapping[str, Any], gpu: str, adapter: TritonOperator | None, k
             compiled = kernel.warmup(grid=(1,), **arguments_of(job["arguments"], job["dtype"]), **_typed(job["constexprs"]),
                                      **job["config"])
         facts = offline.static_facts(compiled, capability)
-        told = {name: facts.get(name) for name in ("registers", "spills", "smem_bytes", "occupancy_pct")}
+        result = {name: facts.get(name) for name in ("registers", "spills", "smem_bytes", "occupancy_pct")}
         if too_much := offline.why_not_start(facts, capability):
-            told = {"error": f"compiles, and does not fit: {too_much}"}
+            result = {"error": f"compiles, and does not fit: {too_much}"}
     except BaseException as error:
-        told = {"error": _say(error)}
-    return {**told, "seconds": round(time.monotonic() - began_s, 2)}
+        result = {"error": _say(error)}
+    return {**result, "seconds": round(time.monotonic() - began_s, 2)}
 
 
 def arguments_of(arguments: Iterable[Mapping[str, Any]], dtype: str) -> dict[str, Any]:
     """Return tensors without memory and numbers, as the kernel's arguments are understood."""
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for each in arguments:
         if each["kind"] in ("pointer", "index") and isinstance(named := getattr(torch, each.get("dtype") or "", None), torch.dtype):
-            made[each["name"]] = torch.empty(ELEMENTS, dtype=named, device="meta")
+            values[each["name"]] = torch.empty(ELEMENTS, dtype=named, device="meta")
         elif each["kind"] == "pointer":
-            made[each["name"]] = torch.empty(ELEMENTS, dtype=torch_dtype(dtype), device="meta")
+            values[each["name"]] = torch.empty(ELEMENTS, dtype=torch_dtype(dtype), device="meta")
         elif each["kind"] == "index":
-            made[each["name"]] = torch.empty(ELEMENTS, dtype=torch.int32, device="meta")
+            values[each["name"]] = torch.empty(ELEMENTS, dtype=torch.int32, device="meta")
         else:
-            made[each["name"]] = each["value"]
-    return made
+            values[each["name"]] = each["value"]
+    return values
 
 
 def _typed(constexprs: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,15 +328,15 @@ def _typed(constexprs: Mapping[str, Any]) -> dict[str, Any]:
 def _say(error: BaseException) -> str:
     text = f"{type(error).__name__}: {error}".strip()
     if type(error).__name__ in ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct"):
-        at: BaseException = error
-        while type(at.__cause__).__name__ == "CompilationError":        # of a function that the kernel calls
-            at = at.__cause__                                           # type: ignore[assignment]
-        cause = f"{type(at.__cause__).__name__}: {at.__cause__}" if at.__cause__ is not None else ""
-        line = getattr(getattr(at, "node", None), "lineno", None)
-        of_it = dict(enumerate(str(getattr(at, "src", None) or "").splitlines(), 1)).get(int(line or 0), "").strip()
-        said = (getattr(at, "error_message", None) or cause or text)[:MESSAGE_CHARS // 2]
+        origin: BaseException = error
+        while type(origin.__cause__).__name__ == "CompilationError":        # of a function that the kernel calls
+            origin = origin.__cause__                                           # type: ignore[assignment]
+        cause = f"{type(origin.__cause__).__name__}: {origin.__cause__}" if origin.__cause__ is not None else ""
+        line = getattr(getattr(origin, "node", None), "lineno", None)
+        of_it = dict(enumerate(str(getattr(origin, "src", None) or "").splitlines(), 1)).get(int(line or 0), "").strip()
+        message = (getattr(origin, "error_message", None) or cause or text)[:MESSAGE_CHARS // 2]
         where = f" (line {line} of the kernel{': ' if of_it else ''}{of_it[:MESSAGE_CHARS // 4]})" if line else ""
-        text = f"{REFUSES.format(sys.modules['triton'].__version__)}: {said}{where}"
+        text = f"{REFUSES.format(sys.modules['triton'].__version__)}: {message}{where}"
     return text[:MESSAGE_CHARS]
 
 

@@ -48,14 +48,14 @@ class Count:
 
 def read_space(adapter: str) -> EditedSpace:
     """Return the space that an adapter of `init` states; one without parameters where its kernel's autotuner has them."""
-    found = {name: value for name in _FIELDS if isinstance(value := _value_of(adapter, name), dict)}
+    fields = {name: value for name in _FIELDS if isinstance(value := _value_of(adapter, name), dict)}
     presets = _value_of(adapter, "presets")
     dims = presets[0] if isinstance(presets, tuple) and presets and isinstance(presets[0], dict) else {}
     dtypes = _value_of(adapter, "dtypes")
     size = BYTES.get(dtypes[0], 1) if isinstance(dtypes, tuple) and dtypes else 1
     names = {**dims, "size": size, **{name: getattr(GPU, name) for name in OF_GPU}}
-    return EditedSpace({name: tuple(values) for name, values in found.get("params", {}).items()}, found.get("default", {}),
-                       found.get("constraints", {}), names)
+    return EditedSpace({name: tuple(values) for name, values in fields.get("params", {}).items()}, fields.get("default", {}),
+                       fields.get("constraints", {}), names)
 
 
 def write_space(adapter: str, space: EditedSpace) -> str:
@@ -63,9 +63,9 @@ def write_space(adapter: str, space: EditedSpace) -> str:
     values = {"params": space.params, "default": space.default, "constraints": space.constraints}
     lines = adapter.rstrip("\n").split("\n")
     for name, value in values.items():
-        if (at := _line_of(lines, name)) is not None:
-            tail = ")]" if lines[at].endswith(")]") else ","
-            lines[at] = f"{_INDENT}{name}={_text(value)}{tail}"
+        if (index := _line_of(lines, name)) is not None:
+            tail = ")]" if lines[index].endswith(")]") else ","
+            lines[index] = f"{_INDENT}{name}={_text(value)}{tail}"
         elif value and lines[-1].endswith(")]"):
             lines[-1] = lines[-1].removesuffix(")]") + ","
             lines.append(f"{_INDENT}{name}={_text(value)})]")
@@ -73,15 +73,15 @@ def write_space(adapter: str, space: EditedSpace) -> str:
 
 
 def _line_of(lines: Sequence[str], name: str) -> int | None:
-    return next((at for at, line in enumerate(lines) if line.startswith(f"{_INDENT}{name}=")), None)
+    return next((index for index, line in enumerate(lines) if line.startswith(f"{_INDENT}{name}=")), None)
 
 
 def _value_of(adapter: str, name: str) -> Any:
     lines = adapter.split("\n")
-    at = _line_of(lines, name)
-    if at is None:
+    index = _line_of(lines, name)
+    if index is None:
         return None
-    text = lines[at].strip().removeprefix(f"{name}=").removesuffix(")]").removesuffix(",")
+    text = lines[index].strip().removeprefix(f"{name}=").removesuffix(")]").removesuffix(",")
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -89,8 +89,8 @@ def _value_of(adapter: str, name: str) -> Any:
 
 
 def _text(value: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{_quoted(name)}: {_quoted(each) if isinstance(each, str) else repr(each)}"
-                           for name, each in value.items()) + "}"
+    return "{" + ", ".join(f"{_quoted(name)}: {_quoted(entry) if isinstance(entry, str) else repr(entry)}"
+                           for name, entry in value.items()) + "}"
 
 
 def _quoted(text: str) -> str:
@@ -138,15 +138,15 @@ def edit(space: EditedSpace, params: Mapping[str, Sequence[Any]], constraints: M
         raise Refused({"params": f"{len(params)} parameters; at most {MAX_PARAMS}"})
     if len(constraints) > MAX_PARAMS:
         raise Refused({"constraints": f"{len(constraints)} constraints; at most {MAX_PARAMS}"})
-    kept = {name: check_values(name, values) for name, values in params.items()}
-    default = {name: _nearest(space.default.get(name), values) for name, values in kept.items()}
-    return EditedSpace(kept, default, dict(constraints), space.names)
+    choices = {name: check_values(name, values) for name, values in params.items()}
+    default = {name: _nearest(space.default.get(name), values) for name, values in choices.items()}
+    return EditedSpace(choices, default, dict(constraints), space.names)
 
 
 def _nearest(value: Any, values: Sequence[Any]) -> Any:
     if value in values:
         return value
-    numbers = [each for each in values if isinstance(each, int | float)]
+    numbers = [number for number in values if isinstance(number, int | float)]
     if isinstance(value, int | float) and len(numbers) == len(values):
         return min(numbers, key=lambda each: abs(each - value))
     return values[(len(values) - 1) // 2]
@@ -188,14 +188,14 @@ def _holds(space: EditedSpace, text: str, end_s: float) -> tuple[Any, bool]:
         rule = Expression(text, [*space.params, *space.names])
         used = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
         axes = [name in used for name in space.params]
-        table = np.ones([len(values) if taken else 1 for taken, values in zip(axes, space.params.values(), strict=True)],
+        table = np.ones([len(values) if axis else 1 for axis, values in zip(axes, space.params.values(), strict=True)],
                         dtype=bool)
-        names = [name for name, taken in zip(space.params, axes, strict=True) if taken]
-        for number, at in enumerate(np.ndindex(table.shape)):
+        names = [name for name, axis in zip(space.params, axes, strict=True) if axis]
+        for number, cell in enumerate(np.ndindex(table.shape)):
             if number % LOOK_EVERY == 0 and time.monotonic() > end_s:
                 raise Refused({"constraints": f"{text}: counting takes longer than {COUNT_S:.0f} s; give fewer values"})
-            chosen = {name: space.params[name][index] for name, index, taken in zip(space.params, at, axes, strict=True) if taken}
-            table[at] = bool(rule.value({**space.names, **chosen}))
+            chosen = {name: space.params[name][index] for name, index, axis in zip(space.params, cell, axes, strict=True) if axis}
+            table[cell] = bool(rule.value({**space.names, **chosen}))
         of_default = bool(rule.value({**space.names, **{name: space.default[name] for name in names}}))
     except Refused:
         raise

@@ -18,16 +18,16 @@ def in_fork(work: Callable[..., dict[str, Any]], *args: Any, limit_s: float) -> 
     process = context.Process(target=lambda: theirs.send(work(*args)), daemon=True)
     process.start()
     theirs.close()
-    told: dict[str, Any] = {"error": f"{ENDLESS} {limit_s:.0f} s"}
+    result: dict[str, Any] = {"error": f"{ENDLESS} {limit_s:.0f} s"}
     try:
         if ours.poll(limit_s):
-            told = ours.recv()
+            result = ours.recv()
     except EOFError:
-        told = {"error": "the compiler died: more memory than it may take, or a fault of its own"}
+        result = {"error": "the compiler died: more memory than it may take, or a fault of its own"}
     finally:
         process.kill()
         process.join()
-    return told
+    return result
 
 
 def told_in_fork(work: Callable[..., None], *args: Any, limit_s: float) -> tuple[list[dict[str, Any]], bool]:
@@ -37,18 +37,18 @@ def told_in_fork(work: Callable[..., None], *args: Any, limit_s: float) -> tuple
     process = context.Process(target=lambda: work(theirs.send, *args), daemon=True)
     process.start()
     theirs.close()
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     end_s = time.monotonic() + limit_s
     try:
         while ours.poll(max(0.0, end_s - time.monotonic())):
-            told.append(ours.recv())
+            messages.append(ours.recv())
     except EOFError:
         process.join()
-        return told, process.exitcode != 0
+        return messages, process.exitcode != 0
     finally:
         process.kill()
         process.join()
-    return told, False
+    return messages, False
 
 
 def bound_data(most_bytes: int) -> None:

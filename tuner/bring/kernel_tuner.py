@@ -33,32 +33,32 @@ def read_script(path: Path, text: str) -> list[CudaSource]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Refused(f"no Python: {error}") from error
     names = _known(tree)
-    found = [_read_call(node, tree, names, path) for node in ast.walk(tree)
-             if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "tune_kernel"]
-    if not found:
+    sources = [_read_call(node, tree, names, path) for node in ast.walk(tree)
+               if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "tune_kernel"]
+    if not sources:
         raise Refused(f"{path.name} calls no tune_kernel(…)")
-    return [each for at, each in enumerate(found)           # the same kernel tuned twice, for other inputs
-            if not any((each.function.name, each.params, each.rules) == (other.function.name, other.params, other.rules)
-                       for other in found[:at])]
+    return [source for index, source in enumerate(sources)           # the same kernel tuned twice, for other inputs
+            if not any((source.function.name, source.params, source.rules) == (other.function.name, other.params, other.rules)
+                       for other in sources[:index])]
 
 
 def _read_call(call: ast.Call, tree: ast.Module, names: dict[str, Any], path: Path) -> CudaSource:
-    given = {**dict(zip(POSITIONAL, call.args, strict=False)), **{each.arg: each.value for each in call.keywords if each.arg}}
-    name = literal(given["kernel_name"], names) if "kernel_name" in given else UNKNOWN
+    arguments = {**dict(zip(POSITIONAL, call.args, strict=False)), **{pair.arg: pair.value for pair in call.keywords if pair.arg}}
+    name = literal(arguments["kernel_name"], names) if "kernel_name" in arguments else UNKNOWN
     if not isinstance(name, str):
         raise Refused(f"line {call.lineno}: the kernel's name is computed; write it as text")
-    file, text = _kernel_text(given.get("kernel_source"), tree, names, path)
-    params = _tune_params(given.get("tune_params"), tree, names)
+    file, text = _kernel_text(arguments.get("kernel_source"), tree, names, path)
+    params = _tune_params(arguments.get("tune_params"), tree, names)
     if not params:
         raise Refused(f"line {call.lineno}: tune_params is computed, or names nothing")
     holds, function = read_kernel(text, name, file)
-    rules = dict(_rules(given.get("restrictions"), tree, params))
-    default = {each: values[(len(values) - 1) // 2] for each, values in params.items()}
-    told = {"name": name, "problem_size": ast.unparse(given["problem_size"]) if "problem_size" in given else "",
-            "sizes": _problem_size(given.get("problem_size"), names),
-            "arguments": _arguments(given.get("arguments"), tree),
-            **{each: _divisors(given.get(each), names) for each in GRID_DIVISORS}}
-    return CudaSource(file, text, holds, function, params, default, rules, line=call.lineno, tuner=told)
+    rules = dict(_rules(arguments.get("restrictions"), tree, params))
+    default = {param: values[(len(values) - 1) // 2] for param, values in params.items()}
+    script = {"name": name, "problem_size": ast.unparse(arguments["problem_size"]) if "problem_size" in arguments else "",
+              "sizes": _problem_size(arguments.get("problem_size"), names),
+              "arguments": _arguments(arguments.get("arguments"), tree),
+              **{divisor: _divisors(arguments.get(divisor), names) for divisor in GRID_DIVISORS}}
+    return CudaSource(file, text, holds, function, params, default, rules, line=call.lineno, tuner=script)
 
 
 def _known(tree: ast.Module) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def _known(tree: ast.Module) -> dict[str, Any]:
                 if isinstance(target, ast.Name) and value is not UNKNOWN:
                     names.setdefault(target.id, value)
                 elif isinstance(target, ast.Tuple) and isinstance(value, list) and len(value) == len(target.elts):
-                    names.update((each.id, one) for each, one in zip(target.elts, value, strict=True)
-                                 if isinstance(each, ast.Name) and each.id not in names)
+                    names.update((element.id, content) for element, content in zip(target.elts, value, strict=True)
+                                 if isinstance(element, ast.Name) and element.id not in names)
     return names
 
 
@@ -80,8 +80,8 @@ def _kernel_text(node: ast.expr | None, tree: ast.Module, names: Mapping[str, An
     """Return file and text of the kernel: from a text in the script, or from a file that it names beside itself."""
     value = literal(node, names) if node is not None else UNKNOWN
     if value is UNKNOWN and node is not None:               # open("k.cu").read(), `with open(folder + "k.cu")`, a name for one
-        files = {each.value.rpartition("/")[2] for each in [*ast.walk(node), *ast.walk(tree)] if isinstance(each, ast.Constant)
-                 and isinstance(each.value, str) and each.value.endswith((".cu", ".cuh"))}
+        files = {part.value.rpartition("/")[2] for part in [*ast.walk(node), *ast.walk(tree)] if isinstance(part, ast.Constant)
+                 and isinstance(part.value, str) and part.value.endswith((".cu", ".cuh"))}
         value = files.pop() if len(files) == 1 else UNKNOWN
     if not isinstance(value, str):
         raise Refused("the kernel's source is computed: write it as text, or name a .cu file")
@@ -103,16 +103,16 @@ def _tune_params(node: ast.expr | None, tree: ast.Module, names: Mapping[str, An
     whole = literal(node, names) if node is not None and not variable else names.get(variable, UNKNOWN)
     if isinstance(whole, dict):
         params |= whole
-    for each in ast.walk(tree):
-        if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Subscript):
-            target = each.targets[0]
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Assign) and len(part.targets) == 1 and isinstance(part.targets[0], ast.Subscript):
+            target = part.targets[0]
             key = literal(target.slice)
             if variable and ast.unparse(target.value) == variable and isinstance(key, str):
-                params[key] = literal(each.value, names)
-        named = isinstance(each, ast.Assign) and variable and ast.unparse(each.targets[0]) == variable
-        if named and isinstance(each, ast.Assign) and isinstance(each.value, ast.Call):
-            given = {one.arg: literal(one.value, names) for one in each.value.keywords if one.arg}      # dict(block_size_x=[…])
-            params |= {name: value for name, value in given.items() if isinstance(value, list)}
+                params[key] = literal(part.value, names)
+        named = isinstance(part, ast.Assign) and variable and ast.unparse(part.targets[0]) == variable
+        if named and isinstance(part, ast.Assign) and isinstance(part.value, ast.Call):
+            lists = {kw.arg: literal(kw.value, names) for kw in part.value.keywords if kw.arg}      # dict(block_size_x=[…])
+            params |= {name: value for name, value in lists.items() if isinstance(value, list)}
     return {name: tuple(dict.fromkeys(values))[:MAX_VALUES] for name, values in params.items()
             if isinstance(values, list | tuple | range) and len(values)}
 
@@ -120,12 +120,12 @@ def _tune_params(node: ast.expr | None, tree: ast.Module, names: Mapping[str, An
 def _rules(node: ast.expr | None, tree: ast.Module, params: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (what a person reads, expression) of restrictions: texts, or a lambda over the parameters."""
     if isinstance(node, ast.Name):
-        node = next((each.value for each in ast.walk(tree) if isinstance(each, ast.Assign)
-                     and any(isinstance(target, ast.Name) and target.id == node.id for target in each.targets)), None)
-    for each in node.elts if isinstance(node, ast.List | ast.Tuple) else [node] if node is not None else []:
-        text = literal(each)
-        if isinstance(each, ast.Lambda) and each.args.args:
-            text = ast.unparse(_Named(each.args.args[0].arg).visit(each.body))
+        node = next((part.value for part in ast.walk(tree) if isinstance(part, ast.Assign)
+                     and any(isinstance(target, ast.Name) and target.id == node.id for target in part.targets)), None)
+    for rule in node.elts if isinstance(node, ast.List | ast.Tuple) else [node] if node is not None else []:
+        text = literal(rule)
+        if isinstance(rule, ast.Lambda) and rule.args.args:
+            text = ast.unparse(_Named(rule.args.args[0].arg).visit(rule.body))
         if not isinstance(text, str):
             raise Refused("a restriction is computed: write it as text or as a lambda of the parameters")
         try:
@@ -155,17 +155,17 @@ class _Named(ast.NodeTransformer):
 def _problem_size(node: ast.expr | None, names: Mapping[str, Any]) -> list[int]:
     value = literal(node, names) if node is not None else UNKNOWN
     sizes = value if isinstance(value, list | tuple) else [value]
-    return [each for each in sizes if isinstance(each, int)] if all(isinstance(each, int) for each in sizes) else []
+    return [size for size in sizes if isinstance(size, int)] if all(isinstance(size, int) for size in sizes) else []
 
 
 def _arguments(node: ast.expr | None, tree: ast.Module) -> list[str]:
     if isinstance(node, ast.Name):
-        node = next((each.value for each in ast.walk(tree) if isinstance(each, ast.Assign)
-                     and any(isinstance(target, ast.Name) and target.id == node.id for target in each.targets)), None)
-    return [ast.unparse(each)[:60] for each in node.elts] if isinstance(node, ast.List | ast.Tuple) else []
+        node = next((part.value for part in ast.walk(tree) if isinstance(part, ast.Assign)
+                     and any(isinstance(target, ast.Name) and target.id == node.id for target in part.targets)), None)
+    return [ast.unparse(element)[:60] for element in node.elts] if isinstance(node, ast.List | ast.Tuple) else []
 
 
 def _divisors(node: ast.expr | None, names: Mapping[str, Any]) -> list[str] | None:
     """Return the names or expressions that divide the problem size; None where Kernel Tuner's own default holds."""
     value = literal(node, names) if node is not None else UNKNOWN
-    return [str(each) for each in value] if isinstance(value, list | tuple) else None
+    return [str(element) for element in value] if isinstance(value, list | tuple) else None

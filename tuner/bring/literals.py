@@ -59,19 +59,19 @@ def names_of(tree: ast.Module) -> dict[str, Any]:
 def configs_of(node: ast.AST, names: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], ...] | None:
     """Return the parameters of listed configurations; None where they are computed, or more than MAX_CONFIGS."""
     try:
-        found = list(islice(_configs(node, names or {}), MAX_CONFIGS + 1))
+        configs = list(islice(_configs(node, names or {}), MAX_CONFIGS + 1))
     except (Computed, ArithmeticError, TypeError, ValueError, KeyError, RecursionError):
         return None
-    return tuple(found) if len(found) <= MAX_CONFIGS else None
+    return tuple(configs) if len(configs) <= MAX_CONFIGS else None
 
 
 def _configs(node: ast.AST, names: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if isinstance(node, ast.List | ast.Tuple):
-        for each in node.elts:
-            yield from _configs(each, names)
+        for element in node.elts:
+            yield from _configs(element, names)
     elif isinstance(node, ast.ListComp):
-        for known in _rounds(node.generators, names):
-            yield from _configs(node.elt, known)
+        for bindings in _rounds(node.generators, names):
+            yield from _configs(node.elt, bindings)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         yield from _configs(node.left, names)
         yield from _configs(node.right, names)
@@ -80,14 +80,14 @@ def _configs(node: ast.AST, names: Mapping[str, Any]) -> Iterator[dict[str, Any]
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and f"{node.func.id}()" in names:
         yield from _returned(names[f"{node.func.id}()"], node, names)
     elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Config":
-        given = {each.arg: _value(each.value, names) for each in node.keywords if each.arg and each.arg != "pre_hook"}
+        arguments = {pair.arg: _value(pair.value, names) for pair in node.keywords if pair.arg and pair.arg != "pre_hook"}
         if helion := ast.unparse(node.func).startswith("helion"):
-            yield given
-        for at, each in enumerate(() if helion else node.args[:3]):
-            given[("kwargs", "num_warps", "num_stages")[at]] = _value(each, names)
+            yield arguments
+        for index, argument in enumerate(() if helion else node.args[:3]):
+            arguments[("kwargs", "num_warps", "num_stages")[index]] = _value(argument, names)
         if not helion:
-            options = {name: given[name] for name in _OPTIONS if given.get(name) not in (None, UNKNOWN)}
-            yield {**given.get("kwargs", {}), **_DEFAULTS, **options}
+            options = {name: arguments[name] for name in _OPTIONS if arguments.get(name) not in (None, UNKNOWN)}
+            yield {**arguments.get("kwargs", {}), **_DEFAULTS, **options}
     else:
         raise Computed
 
@@ -96,13 +96,13 @@ def _returned(function: ast.FunctionDef, call: ast.Call, names: Mapping[str, Any
     """Yield what a function of literals and one `return` of a list returns, called without arguments."""
     if call.args or call.keywords or (function.args.args and len(function.args.defaults) != len(function.args.args)):
         raise Computed
-    known = {name: value for name, value in names.items() if name != f"{function.name}()"}
+    bindings = {name: value for name, value in names.items() if name != f"{function.name}()"}
     for statement in function.body:
         if isinstance(statement, ast.Return) and statement.value is not None:
-            yield from _configs(statement.value, known)
+            yield from _configs(statement.value, bindings)
             return
         if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
-            known[statement.targets[0].id] = _value(statement.value, known)
+            bindings[statement.targets[0].id] = _value(statement.value, bindings)
         elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
             raise Computed
     raise Computed
@@ -114,16 +114,16 @@ def _rounds(generators: list[ast.comprehension], names: Mapping[str, Any]) -> It
         return
     first, *rest = generators
     for value in islice(_value(first.iter, names), MAX_ITEMS):
-        known = {**names, **_bound(first.target, value)}
-        if all(_value(condition, known) for condition in first.ifs):
-            yield from _rounds(rest, known)
+        bindings = {**names, **_bound(first.target, value)}
+        if all(_value(condition, bindings) for condition in first.ifs):
+            yield from _rounds(rest, bindings)
 
 
 def _bound(target: ast.expr, value: Any) -> dict[str, Any]:
     if isinstance(target, ast.Name):
         return {target.id: value}
     if isinstance(target, ast.Tuple) and len(target.elts) == len(value):
-        return {name: its for each, part in zip(target.elts, value, strict=True) for name, its in _bound(each, part).items()}
+        return {name: its for node, part in zip(target.elts, value, strict=True) for name, its in _bound(node, part).items()}
     raise Computed
 
 
@@ -133,9 +133,9 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Name) and node.id in names:
         return names[node.id]
     if isinstance(node, ast.List | ast.Tuple):
-        return [_value(each, names) for each in node.elts]
+        return [_value(element, names) for element in node.elts]
     if isinstance(node, ast.ListComp):
-        return [_value(node.elt, known) for known in islice(_rounds(node.generators, names), MAX_ITEMS)]
+        return [_value(node.elt, bindings) for bindings in islice(_rounds(node.generators, names), MAX_ITEMS)]
     if isinstance(node, ast.Dict):
         return {_value(key, names): _value(value, names) for key, value in zip(node.keys, node.values, strict=True)
                 if key is not None}
@@ -144,18 +144,18 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _compare(node.ops[0], _value(node.left, names), _value(node.comparators[0], names))
     if isinstance(node, ast.BoolOp):
-        parts = [bool(_value(each, names)) for each in node.values]
+        parts = [bool(_value(operand, names)) for operand in node.values]
         return all(parts) if isinstance(node.op, ast.And) else any(parts)
     if isinstance(node, ast.BinOp):
         return _arithmetic(node.op, _value(node.left, names), _value(node.right, names))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range" and not node.keywords:
-        return range(*(int(_value(each, names)) for each in node.args))
+        return range(*(int(_value(argument, names)) for argument in node.args))
     if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in _PRODUCTS and not node.keywords:
-        return list(islice(product(*(list(islice(_value(each, names), MAX_ITEMS)) for each in node.args)), MAX_ITEMS))
+        return list(islice(product(*(list(islice(_value(argument, names), MAX_ITEMS)) for argument in node.args)), MAX_ITEMS))
     if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in _MAKING_LISTS:
-        made = range(*(int(_value(each, names)) for each in node.args)) if "arange" in ast.unparse(node.func) \
+        numbers = range(*(int(_value(argument, names)) for argument in node.args)) if "arange" in ast.unparse(node.func) \
             else _value(node.args[0], names)
-        return list(islice(made, MAX_ITEMS))
+        return list(islice(numbers, MAX_ITEMS))
     raise Computed
 
 

@@ -78,15 +78,15 @@ def check_text(folder: Path, request: dict[str, Any], say: Callable[[int, int], 
     if "recorded" in request:
         return {"operators": [], "adapters": called_adapters(path, call, request["recorded"], folder, request["shape"])}
     recorded: dict[str, Any] = {}
-    found = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say,
-                       call=call if request["compiles"] else "", keep=recorded.update, step=step)
-    told = {"operators": [each.as_json() for each in found], "adapters": [] if request["compiles"] else adapters_of(path, found)}
+    rows = check_file(path, "", request["shape"], request["dtype"], compiles=request["compiles"], say=say,
+                      call=call if request["compiles"] else "", keep=recorded.update, step=step)
+    answer = {"operators": [row.as_json() for row in rows], "adapters": [] if request["compiles"] else adapters_of(path, rows)}
     if not request["compiles"]:
         is_python = path.suffix == ".py"
-        return {**told, "proposals": propose_calls(request["text"]) if is_python else propose_cuda_calls(path, request["text"])}
+        return {**answer, "proposals": propose_calls(request["text"]) if is_python else propose_cuda_calls(path, request["text"])}
     for launch in recorded.get("launches", ()):         # the folder is another one where the adapters are written
         launch["file"] = str(launch.get("file", "")).removeprefix(f"{folder}/")
-    return {**told, "recorded": recorded} if recorded else told
+    return {**answer, "recorded": recorded} if recorded else answer
 
 
 def lay_out_request(folder: Path, request: Mapping[str, Any]) -> Path:
@@ -109,34 +109,34 @@ def called_adapters(path: Path, call: str, told: Any, root: Path | None = None, 
     if path.suffix in SUFFIXES:
         return _called_cuda(path, record, expression, shape or {})
     adapters: list[dict[str, Any]] = []
-    launches = [{**one, "file": str(_place_of(one["file"], path, root))} for one in record["launches"]]
-    for each, kernel in read_recorded(path, {**record, "launches": launches}):
+    launches = [{**launch, "file": str(_place_of(launch["file"], path, root))} for launch in record["launches"]]
+    for entry, kernel in read_recorded(path, {**record, "launches": launches}):
         if kernel is None:
-            adapters.append({"kernel": each.name, "why": "it stands in another file: give that one"})
+            adapters.append({"kernel": entry.name, "why": "it stands in another file: give that one"})
             continue
-        found, _ = found_of(each, kernel, record, {}, 0)
+        finding, _ = found_of(entry, kernel, record, {}, 0)
         try:
-            module = module_at(Path(each.launch["file"]), path)
-            draft = write_called(each, kernel, record, expression, module)
+            module = module_at(Path(entry.launch["file"]), path)
+            draft = write_called(entry, kernel, record, expression, module)
         except Refused as refused:
             adapters.append({"kernel": kernel.name, "why": str(refused)})
             continue
-        references = _references(path, each, kernel, record, expression, module)
+        references = _references(path, entry, kernel, record, expression, module)
         adapters.append({"kernel": kernel.name, "file": ADAPTER.format(f"{path.stem}_{kernel.name}"[:80]), "text": draft.text,
-                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, found), "called": True,
-                         "references": references, "configs": _listed(each.configs)})
+                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, finding), "called": True,
+                         "references": references, "configs": _listed(entry.configs)})
     return adapters[:MOST_ADAPTERS]
 
 
 def _called_cuda(path: Path, record: dict[str, Any], call: CallExpression, macros: Mapping[str, int]) -> list[dict[str, Any]]:
     adapters: list[dict[str, Any]] = []
-    for each, source, draft in drafts_of(path, record, call, macros=macros)[:MOST_ADAPTERS]:
+    for entry, source, draft in drafts_of(path, record, call, macros=macros)[:MOST_ADAPTERS]:
         if isinstance(draft, Refused):
-            adapters.append({"kernel": each.name, "why": str(draft)})
+            adapters.append({"kernel": entry.name, "why": str(draft)})
             continue
-        found, _ = found_of_cuda(each, source, record, 0)
-        adapters.append({"kernel": each.name, "file": ADAPTER.format(f"{path.stem}_{each.name}"[:80]), "text": draft.text,
-                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, found), "called": True,
+        finding, _ = found_of_cuda(entry, source, record, 0)
+        adapters.append({"kernel": entry.name, "file": ADAPTER.format(f"{path.stem}_{entry.name}"[:80]), "text": draft.text,
+                         "to_do": list(draft.to_do), "beside": None, "space": _space_of(draft.text, finding), "called": True,
                          "references": {}, "configs": None})
     return adapters
 
@@ -160,15 +160,15 @@ def module_at(place: Path, path: Path) -> str:
 
 def _references(path: Path, each: Recorded, kernel: Kernel, record: Any, expression: CallExpression, module: str) -> dict[str, str]:
     """Return name → adapter, for functions of the kernel's file that may say what is right and are called as the call is."""
-    found = {}
+    texts_by_name = {}
     for name in islice(names_of_reference(path.read_text()), MOST_REFERENCES) if module_at(path, path) == module else ():
         try:
             text = write_called(each, kernel, record, expression, module, name, path.read_text()).text
         except (Refused, AssertionError):
             continue
         if UNWRITTEN not in text:
-            found[name] = text
-    return found
+            texts_by_name[name] = text
+    return texts_by_name
 
 
 def _listed(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -183,22 +183,22 @@ def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:
     """Return what `operators init` would write of each kernel, with the space that it states; {"kernel", "why"} where nothing."""
     sources = read_sources(path)
     adapters: list[dict[str, Any]] = []
-    for each in found[:MOST_ADAPTERS]:
-        if each.kind in OPERATORS:
+    for finding in found[:MOST_ADAPTERS]:
+        if finding.kind in OPERATORS:
             continue                    # it is one
         beside = None
         try:
             if sources is None:
-                kernel = next(one for one in read_file(path) if one.name == each.name)
+                kernel = next(candidate for candidate in read_file(path) if candidate.name == finding.name)
                 draft = write_adapter(kernel, module_of(path.stem))
             else:
-                draft, beside = _of_source(path, next(one for one in sources if one.function.name == each.name))
+                draft, beside = _of_source(path, next(source for source in sources if source.function.name == finding.name))
         except Refused as refused:
-            adapters.append({"kernel": each.name, "why": str(refused)})
+            adapters.append({"kernel": finding.name, "why": str(refused)})
             continue
-        name = ADAPTER.format(path.stem if len(found) == 1 else f"{path.stem}_{each.name}"[:80])
-        adapters.append({"kernel": each.name, "file": name, "text": draft.text, "to_do": list(draft.to_do), "beside": beside,
-                         "space": _space_of(draft.text, each)})
+        name = ADAPTER.format(path.stem if len(found) == 1 else f"{path.stem}_{finding.name}"[:80])
+        adapters.append({"kernel": finding.name, "file": name, "text": draft.text, "to_do": list(draft.to_do), "beside": beside,
+                         "space": _space_of(draft.text, finding)})
     return adapters
 
 
@@ -210,7 +210,7 @@ def _of_source(path: Path, source: Any) -> tuple[Draft, dict[str, str] | None]:
 def _space_of(adapter: str, found: Found) -> dict[str, Any] | None:
     """Return the space that can be edited: the adapter's, else the autotuner's values; None where the text tells none."""
     space = edited.read_space(adapter)
-    params = space.params or {each["name"]: each["values"] for each in found.parameters}
+    params = space.params or {parameter["name"]: parameter["values"] for parameter in found.parameters}
     if not params:
         return None
     return {"params": [{"name": name, "values": list(values)} for name, values in params.items()],      # in their order, which

@@ -36,7 +36,7 @@ class Plan:
 
     @property
     def out(self) -> str:
-        written = [each.name for each in self.kernel.arguments if each.written and each.name in self.tensors]
+        written = [argument.name for argument in self.kernel.arguments if argument.written and argument.name in self.tensors]
         return written[0] if written else next(reversed(self.tensors), "")
 
     @property
@@ -46,34 +46,34 @@ class Plan:
 
 def make_plan(kernel: Kernel, call: Call | None) -> Plan:
     """Return the plan: from the recorded call, or from names."""
-    pointers = [each for each in kernel.arguments if each.kind in ("pointer", "index", "descriptor")]
-    integers = [each.name for each in kernel.arguments if each.kind == "integer" and not STRIDE.search(each.name)]
-    extents = {size for one in call.arguments.values() if isinstance(one, Tensor) for size in one.shape} if call else set()
-    fixed = [each.name for each in kernel.constexprs if each.name not in spaces.params_of(kernel)
-             and not (call and each.name in kernel.steps.ranges and call.constexprs.get(each.name) not in extents)]
+    pointers = [argument for argument in kernel.arguments if argument.kind in ("pointer", "index", "descriptor")]
+    integers = [argument.name for argument in kernel.arguments if argument.kind == "integer" and not STRIDE.search(argument.name)]
+    extents = {size for entry in call.arguments.values() if isinstance(entry, Tensor) for size in entry.shape} if call else set()
+    fixed = [argument.name for argument in kernel.constexprs if argument.name not in spaces.params_of(kernel)
+             and not (call and argument.name in kernel.steps.ranges and call.constexprs.get(argument.name) not in extents)]
     plan = Plan(kernel, call, {}, {}, [])
     if call is not None:
         numbers = {**{name: call.arguments.get(name) for name in integers}, **{name: call.constexprs.get(name) for name in fixed}}
         plan.dims = {name: value for name, value in numbers.items()
                      if isinstance(value, int) and not isinstance(value, bool) and value > 1}
-        for each in pointers:
-            tensor = call.arguments.get(each.name)
+        for argument in pointers:
+            tensor = call.arguments.get(argument.name)
             if isinstance(tensor, Tensor):
-                plan.tensors[each.name] = _name_extents(tensor, plan.dims)
+                plan.tensors[argument.name] = _name_extents(tensor, plan.dims)
         plan.covers = _covers(plan, call)
-        _tell_same_sizes(plan, [each for each in pointers if each.name in plan.tensors])
+        _tell_same_sizes(plan, [argument for argument in pointers if argument.name in plan.tensors])
         return plan
     plan.dims = dict.fromkeys(integers, DEFAULT_SIZE if len(integers) > 1 else ALONE_SIZE)
     if not plan.dims:
         plan.dims = {"N": DEFAULT_SIZE}
         plan.to_do.append("dims: no argument of the kernel tells the size; N stands for it")
     names = list(plan.dims)
-    for at, each in enumerate(pointers):
-        plan.tensors[each.name] = names[:2]
+    for index, argument in enumerate(pointers):
+        plan.tensors[argument.name] = names[:2]
         if bool(kernel.tiles) and {"M", "N", "K"} <= plan.dims.keys():
-            plan.tensors[each.name] = (["M", "K"], ["K", "N"], ["M", "N"])[min(at, 2)]
-        elif each.kind == "index":
-            plan.tensors[each.name] = names[:1]
+            plan.tensors[argument.name] = (["M", "K"], ["K", "N"], ["M", "N"])[min(index, 2)]
+        elif argument.kind == "index":
+            plan.tensors[argument.name] = names[:1]
     plan.to_do.append("arguments: the shapes of tensors are guessed from names; a recorded call (record of the client) tells them")
     return plan
 
@@ -81,7 +81,7 @@ def make_plan(kernel: Kernel, call: Call | None) -> Plan:
 def _tell_same_sizes(plan: Plan, pointers: list[Argument]) -> None:
     """Of a matrix product with equal sizes take the extents that are meant; of any other kernel say that they cannot be told."""
     same = [name for name, size in plan.dims.items() if list(plan.dims.values()).count(size) > 1]
-    meant = dict(zip((each.name for each in pointers), (["M", "K"], ["K", "N"], ["M", "N"]), strict=False))
+    meant = dict(zip((argument.name for argument in pointers), (["M", "K"], ["K", "N"], ["M", "N"]), strict=False))
     if plan.kernel.tiles and len(pointers) == 3 and {"M", "N", "K"} <= plan.dims.keys() and all(
             [plan.dims.get(extent) for extent in meant[name]] == [plan.dims.get(extent) for extent in plan.tensors[name]]
             for name in meant):
@@ -98,13 +98,13 @@ def _covers(plan: Plan, call: Call) -> dict[str, str]:
     rows = {extents[0]: plan.dims.get(extents[0]) for extents in plan.tensors.values() if len(extents) > 1}
     if call.grid[:1] not in {(value,) for value in rows.values()}:
         return {}
-    found = {}
-    for each in plan.kernel.constexprs:
-        value = call.constexprs.get(each.name)
+    dims_by_name = {}
+    for argument in plan.kernel.constexprs:
+        value = call.constexprs.get(argument.name)
         for dim, size in plan.dims.items():
             if isinstance(value, int) and value > 1 and value == 1 << (size - 1).bit_length() and dim not in rows:
-                found[each.name] = dim
-    return found
+                dims_by_name[argument.name] = dim
+    return dims_by_name
 
 
 def _name_extents(tensor: Tensor, dims: dict[str, int]) -> list[str]:
@@ -116,7 +116,7 @@ def _name_extents(tensor: Tensor, dims: dict[str, int]) -> list[str]:
             name = next((f"{name} * {size // value}" for name, value in dims.items()
                          if 16 < value < size and size % value == 0), "")
             if not name:
-                name = next(each for each in (*"RSTUVW", *(f"D{at}" for at in range(100))) if each not in dims)
+                name = next(label for label in (*"RSTUVW", *(f"D{number}" for number in range(100))) if label not in dims)
                 dims[name] = size
         extents.append(name or str(size))
     return extents

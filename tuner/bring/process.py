@@ -40,7 +40,7 @@ class Asked:
         self.compile_s = compile_s
         self._child = _Child("tuner.bring.child", see_gpu=runs)
         self.imported = self._child.ask({"file": str(path.resolve()), "compile_s": compile_s, "calls": calls,
-                                         "kernels": [{"name": each.name, "kind": each.kind} for each in kernels]}, START_S)
+                                         "kernels": [{"name": kernel.name, "kind": kernel.kind} for kernel in kernels]}, START_S)
 
     def __enter__(self) -> Asked:
         return self
@@ -50,8 +50,8 @@ class Asked:
 
     def record(self, call: str, dtype: str = "") -> dict[str, Any]:
         """Return what one call launches, as `calls.session` tells it; {"failed": why} where nothing."""
-        told = self._child.ask({"call": call, "dtype": dtype}, CALL_S)
-        recorded: dict[str, Any] = told.get("recorded", {"failed": told.get("failed", "no answer")})
+        answer = self._child.ask({"call": call, "dtype": dtype}, CALL_S)
+        recorded: dict[str, Any] = answer.get("recorded", {"failed": answer.get("failed", "no answer")})
         return recorded
 
     def compile(self, jobs: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]] = (),
@@ -89,12 +89,12 @@ class _Forked:
     """A fork of this process that runs a module it has imported, shown as subprocess.Popen shows a new process."""
 
     def __init__(self, module: str, environ: Mapping[str, str], output: int) -> None:
-        asked, ask = os.pipe()
+        reader, ask = os.pipe()
 
         def become() -> None:
             os.setsid()
             os.close(ask)
-            for stream, number in ((asked, 0), (output, 1), (output, 2)):
+            for stream, number in ((reader, 0), (output, 1), (output, 2)):
                 os.dup2(stream, number)
             sys.stdin = open(0, closefd=False)          # noqa: SIM115 - for as long as the process lives
             os.environ.update(environ)
@@ -103,7 +103,7 @@ class _Forked:
 
         self._process = multiprocessing.get_context("fork").Process(target=become)
         self._process.start()
-        os.close(asked)
+        os.close(reader)
         self.stdin = open(ask, "wb", buffering=0)       # noqa: SIM115 - `_Child.end` closes it
         self.pid = self._process.pid or 0
 
@@ -164,9 +164,9 @@ class _Child:
         text = self._told()
         look(text)
         self._read += len(text)
-        told = _gather(text)
-        if whole or told:
-            return told
+        answer = _gather(text)
+        if whole or answer:
+            return answer
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING_S)
         self._output.seek(0)
@@ -192,24 +192,24 @@ class _Child:
 
 
 def _gather(text: bytes) -> dict[str, Any]:
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     for line in text.splitlines():
         try:
-            each = json.loads(line)
+            message = json.loads(line)
         except ValueError:
             continue
-        if "failed" in each and not each.keys() & {"compiled", "measured", "kernel"}:
-            told["failed"] = each["failed"]
-        elif "recorded" in each:
-            told["recorded"] = each["recorded"]
-        elif "stood_in" in each:
-            told["stood_in"] = each["stood_in"]
-        elif "adapters" in each:
-            told["adapters"] = each["adapters"]
-        elif "kernel" in each:
-            told.setdefault("kernels", {})[each.pop("kernel")] = each
-        elif "compiled" in each:
-            told.setdefault("compiled", {}).setdefault(each.pop("compiled"), []).append(each)
-        elif "measured" in each:
-            told.setdefault("measured", {})[each.pop("measured")] = each
-    return told
+        if "failed" in message and not message.keys() & {"compiled", "measured", "kernel"}:
+            answer["failed"] = message["failed"]
+        elif "recorded" in message:
+            answer["recorded"] = message["recorded"]
+        elif "stood_in" in message:
+            answer["stood_in"] = message["stood_in"]
+        elif "adapters" in message:
+            answer["adapters"] = message["adapters"]
+        elif "kernel" in message:
+            answer.setdefault("kernels", {})[message.pop("kernel")] = message
+        elif "compiled" in message:
+            answer.setdefault("compiled", {}).setdefault(message.pop("compiled"), []).append(message)
+        elif "measured" in message:
+            answer.setdefault("measured", {})[message.pop("measured")] = message
+    return answer

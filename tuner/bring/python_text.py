@@ -43,8 +43,8 @@ def count_packed(text: str) -> int:
 
 def _flat(values: Any) -> Iterator[int]:
     if isinstance(values, list):
-        for each in values:
-            yield from _flat(each)
+        for part in values:
+            yield from _flat(part)
     else:
         yield int(values)
 

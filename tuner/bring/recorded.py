@@ -42,7 +42,7 @@ def read_calls(path: Path) -> list[Call]:
         if path.stat().st_size > MAX_BYTES:
             raise Refused(f"{path.name}: more than {MAX_BYTES:,} bytes")
         document = json.loads(path.read_text())
-        return [_read(each) for each in document["calls"]]
+        return [_read(call) for call in document["calls"]]
     except OSError as error:
         raise Refused(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -50,14 +50,14 @@ def read_calls(path: Path) -> list[Call]:
 
 
 def _read(told: dict[str, Any]) -> Call:
-    return Call(str(told["kernel"])[:200], {str(name): _value(each) for name, each in told["arguments"].items()},
+    return Call(str(told["kernel"])[:200], {str(name): _value(argument) for name, argument in told["arguments"].items()},
                 {str(name): each for name, each in told["constexprs"].items() if isinstance(each, bool | int | float | str | None)},
                 {str(name): int(each) for name, each in told["options"].items()}, tuple(_whole(each) for each in told["grid"])[:3])
 
 
 def _value(told: Any) -> Any:
     if isinstance(told, dict):
-        shape, stride = (tuple(_whole(each) for each in told[name]) for name in ("shape", "stride"))
+        shape, stride = (tuple(_whole(extent) for extent in told[name]) for name in ("shape", "stride"))
         if len(shape) != len(stride) or len(shape) > MOST_DIMS:
             raise ValueError(f"a tensor of shape {list(shape)} and strides {list(stride)}")
         return Tensor(shape, stride, str(told["dtype"])[:40])

@@ -39,7 +39,7 @@ def write(name: str, inputs: Sequence[str], is_matmul: bool) -> tuple[list[str],
 
 def flops(name: str, inputs: int, elements: str) -> str:
     """Return the FLOP of a kernel with such a name, over the `elements` of its result; "" for none that is known."""
-    for pattern, count, _, each in _REFERENCES:
+    for pattern, count, _, formula in _REFERENCES:
         if re.search(pattern, name, re.IGNORECASE) and inputs >= count:
-            return each.format(out=elements)
+            return formula.format(out=elements)
     return ""

@@ -52,7 +52,7 @@ class Found:
     measured: dict[str, Any] | None = None
 
     def as_json(self) -> dict[str, Any]:
-        return {**vars(self), "problems": [vars(each) for each in self.problems]}
+        return {**vars(self), "problems": [vars(problem) for problem in self.problems]}
 
 
 def lines_of(found: Found, file: str) -> Iterator[str]:
@@ -61,9 +61,9 @@ def lines_of(found: Found, file: str) -> Iterator[str]:
     if found.recorded:
         yield from _recorded(found.recorded)
     if found.arguments:
-        yield "  arguments   " + ", ".join(f"{each['name']} ({_argument(each)})" for each in found.arguments)
-    for each in found.parameters:
-        yield f"  {each['name']:<11} {', '.join(map(str, each['values']))}"
+        yield "  arguments   " + ", ".join(f"{argument['name']} ({_argument(argument)})" for argument in found.arguments)
+    for parameter in found.parameters:
+        yield f"  {parameter['name']:<11} {', '.join(map(str, parameter['values']))}"
     if found.size is not None:
         yield f"  space       {found.size:,} configurations, {found.valid:,} can run"
         for reason, count in found.pruned.items():
@@ -72,12 +72,12 @@ def lines_of(found: Found, file: str) -> Iterator[str]:
         yield f"  default     {pairs_text(found.default)}"
     if found.assumed:
         yield f"  assumed     {pairs_text(found.assumed)}  (to compile; --shape gives others)"
-    for each in found.compiled:
-        yield f"  {each['gpu']:<11} {pairs_text(each['config'])}: {_facts(each)}"
+    for sample in found.compiled:
+        yield f"  {sample['gpu']:<11} {pairs_text(sample['config'])}: {_facts(sample)}"
     if found.measured:
         yield f"  measured    {found.measured['us']:.1f} µs on {found.measured['gpu']} at {pairs_text(found.measured['shape'])}, " \
               f"error {found.measured['error']:.1e}" + (f", {NOT_INDEPENDENT}" if any(
-                  NOT_INDEPENDENT in each for each in found.notes) else "")
+                  NOT_INDEPENDENT in sentence for sentence in found.notes) else "")
     for note in found.notes:
         yield f"  note        {note}"
     for problem in found.problems:
@@ -88,8 +88,8 @@ def _recorded(recorded: Mapping[str, Any]) -> Iterator[str]:
     formula = recorded["grid_formula"]
     yield f"  call        {recorded['call']}"
     yield f"  grid        {' × '.join(map(str, recorded['grid']))}" + (f" = {formula}" if formula else "")
-    for name, each in recorded["constexprs"].items():
-        yield f"  {name:<11} {each['value']}: {each['chosen']}"
+    for name, constexpr in recorded["constexprs"].items():
+        yield f"  {name:<11} {constexpr['value']}: {constexpr['chosen']}"
     if recorded["options"]:
         yield f"  options     {pairs_text(recorded['options'])}"
 

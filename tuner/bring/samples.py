@@ -16,9 +16,9 @@ FEW_KERNELS = 4
 def choose_samples(default: Mapping[str, Any], space: Space, count: int) -> list[dict[str, Any]]:
     """Return the default, where there is one, and up to `count` other configurations spread over the space."""
     chosen = [dict(default)] if default else []
-    for at in range(count):
+    for index in range(count):
         if len(space):
-            config = dict(space.config((2 * at + 1) * len(space) // (2 * count)))
+            config = dict(space.config((2 * index + 1) * len(space) // (2 * count)))
             if config not in chosen:
                 chosen.append(config)
     return chosen

@@ -79,16 +79,16 @@ class Kernel:
 
     @property
     def constexprs(self) -> tuple[Argument, ...]:
-        return tuple(each for each in self.arguments if each.kind == "constexpr")
+        return tuple(argument for argument in self.arguments if argument.kind == "constexpr")
 
 
 def kernels_of(text: str) -> list[Kernel]:
     """Return what the file holds, in its order, without functions that only other kernels call. Raises Refused."""
     tree = _parse(text)
     kernels = _all_kernels(tree)
-    called = frozenset[str]().union(*(each.calls for each in kernels if each.kind != "helion.kernel"))
-    kernels = [each for each in kernels if each.kind != "triton.jit" or each.launched
-               or (each.name not in called and not _is_helper(each))]
+    called = frozenset[str]().union(*(kernel.calls for kernel in kernels if kernel.kind != "helion.kernel"))
+    kernels = [kernel for kernel in kernels if kernel.kind != "triton.jit" or kernel.launched
+               or (kernel.name not in called and not _is_helper(kernel))]
     return sorted([*kernels, *_operators(tree)], key=lambda each: each.line)
 
 
@@ -101,12 +101,12 @@ def all_kernels_of(text: str, given: Mapping[str, Mapping[str, Any]] | None = No
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name in (given or {}):
             take_branches(node, (given or {})[node.name])
-    return {each.name: each for each in _all_kernels(tree)}
+    return {kernel.name: kernel for kernel in _all_kernels(tree)}
 
 
 def _is_helper(kernel: Kernel) -> bool:
     """Return whether it is for other functions to call: it takes no pointer and no descriptor, so it can leave no result."""
-    return not any(each.kind in ("pointer", "index", "descriptor") for each in kernel.arguments) and bool(kernel.arguments)
+    return not any(arg.kind in ("pointer", "index", "descriptor") for arg in kernel.arguments) and bool(kernel.arguments)
 
 
 def _parse(text: str) -> ast.Module:
@@ -124,8 +124,8 @@ def _parse(text: str) -> ast.Module:
 
 def _all_kernels(tree: ast.Module) -> list[Kernel]:
     by_call = _jit_calls(tree)
-    functions = {each.name: each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)
-                 and (_kind(each) or each.name in by_call)}
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+                 and (_kind(node) or node.name in by_call)}
     names = names_of(tree)
     steps = steps_of(functions)
     aliases = _aliases(tree, functions) | {variable: function for function, variable in by_call.items()}
@@ -135,14 +135,14 @@ def _all_kernels(tree: ast.Module) -> list[Kernel]:
     dtypes = _given_dtypes(tree, functions, aliases)
     kernels = []
     for name, function in functions.items():
-        typed = tuple(replace(each, dtype=dtypes.get(name, {}).get(each.name, "")) for each in arguments[name])
+        typed = tuple(replace(argument, dtype=dtypes.get(name, {}).get(argument.name, "")) for argument in arguments[name])
         kernel = _kernel(function, typed, *launches.get(name, ({}, "")), names=names)
         kernels.append(replace(kernel, name=by_call.get(name, name), function=name, steps=steps[name], launched=name in launches))
     for _ in range(MOST_DEPTH):                     # a function that it calls may loop, or wait, for it
-        looping = {each.function for each in kernels if each.loops}
-        waiting = {each.function for each in kernels if each.waits}
-        kernels = [replace(each, loops=each.loops or bool(each.calls & looping), waits=each.waits or bool(each.calls & waiting))
-                   for each in kernels]
+        looping = {code.function for code in kernels if code.loops}
+        waiting = {code.function for code in kernels if code.waits}
+        kernels = [replace(code, loops=code.loops or bool(code.calls & looping), waits=code.waits or bool(code.calls & waiting))
+                   for code in kernels]
     return kernels
 
 
@@ -156,18 +156,18 @@ def _jit_calls(tree: ast.Module) -> dict[str, str]:
 
 def _aliases(tree: ast.Module, functions: Mapping[str, ast.FunctionDef]) -> dict[str, str]:
     """Return variable → kernel of `f = kernel`, also under a condition: what is launched by another name."""
-    found: dict[str, str] = {}
+    aliases: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.IfExp):
-            kernels = [each.id for each in ast.walk(node.value) if isinstance(each, ast.Name) and each.id in functions]
+            kernels = [part.id for part in ast.walk(node.value) if isinstance(part, ast.Name) and part.id in functions]
             if len(set(kernels)) == 1:
-                found |= {target.id: kernels[0] for target in node.targets if isinstance(target, ast.Name)}
-    return found
+                aliases |= {target.id: kernels[0] for target in node.targets if isinstance(target, ast.Name)}
+    return aliases
 
 
 def _kind(function: ast.FunctionDef) -> str:
     """Return what its decorators make of a function; "" where it is no kernel."""
-    names = {dotted(each.func if isinstance(each, ast.Call) else each) for each in function.decorator_list}
+    names = {dotted(decorator.func if isinstance(decorator, ast.Call) else decorator) for decorator in function.decorator_list}
     last = {name.rpartition(".")[2]: name for name in names}
     if "jit" in last and last["jit"] in JITS:
         return "triton.autotune" if "autotune" in last or _own_autotuner(function) is not None else "triton.jit"
@@ -176,8 +176,8 @@ def _kind(function: ast.FunctionDef) -> str:
 
 def _own_autotuner(function: ast.FunctionDef) -> ast.Call | None:
     """Return a decorator that is given `configs`, whatever its name: a team's own around triton.autotune."""
-    return next((each for each in function.decorator_list if isinstance(each, ast.Call)
-                 and any(keyword.arg == "configs" for keyword in each.keywords)), None)
+    return next((decorator for decorator in function.decorator_list if isinstance(decorator, ast.Call)
+                 and any(keyword.arg == "configs" for keyword in decorator.keywords)), None)
 
 
 def _is_waiting(loop: ast.While) -> bool:
@@ -187,38 +187,38 @@ def _is_waiting(loop: ast.While) -> bool:
         return name in ("load", "atomic_add", "atomic_or", "atomic_max") or (
             name == "atomic_cas" and len(call.args) > 2 and ast.unparse(call.args[1]) == ast.unparse(call.args[2]))
 
-    calls = [each for each in ast.walk(loop.test) if isinstance(each, ast.Call)]
-    return all(isinstance(each, ast.Pass) for each in loop.body) and any(map(reads, calls))
+    calls = [node for node in ast.walk(loop.test) if isinstance(node, ast.Call)]
+    return all(isinstance(statement, ast.Pass) for statement in loop.body) and any(map(reads, calls))
 
 
 def _kernel(function: ast.FunctionDef, arguments: tuple[Argument, ...], launched: dict[str, Any], grid: str, *,
             names: Mapping[str, Any]) -> Kernel:
     kind = _kind(function) or "triton.jit"
-    constexprs = {each.name for each in arguments if each.kind == "constexpr"}
+    constexprs = {argument.name for argument in arguments if argument.kind == "constexpr"}
     names_used = frozenset(_called(function))
     kernel = Kernel(function.name, kind, function.lineno, arguments, grid=grid, calls=names_used, used=names_used,
-                    dots=any(isinstance(each, ast.Call) and dotted(each.func).rpartition(".")[2] in ("dot", "dot_scaled")
-                             for each in ast.walk(function)),
-                    squares=any(isinstance(each, ast.Subscript) and "None" in ast.unparse(each.slice)
-                                for each in ast.walk(function)),
-                    waits=any(isinstance(each, ast.While) and _is_waiting(each) for each in ast.walk(function)),
-                    tiles=tuple(_tiles(function)), loops=any(isinstance(each, ast.For | ast.While) for each in ast.walk(function)),
+                    dots=any(isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in ("dot", "dot_scaled")
+                             for node in ast.walk(function)),
+                    squares=any(isinstance(node, ast.Subscript) and "None" in ast.unparse(node.slice)
+                                for node in ast.walk(function)),
+                    waits=any(isinstance(node, ast.While) and _is_waiting(node) for node in ast.walk(function)),
+                    tiles=tuple(_tiles(function)), loops=any(isinstance(node, ast.For | ast.While) for node in ast.walk(function)),
                     fixed={name: value for name, value in launched.items() if name in LAUNCH_OPTIONS or name in constexprs})
     for call in function.decorator_list:
         if not isinstance(call, ast.Call):
             continue
         name = dotted(call.func).rpartition(".")[2]
         if name == "heuristics":
-            rules = call.args[0] if call.args else next((each.value for each in call.keywords if each.arg == "values"), None)
+            rules = call.args[0] if call.args else next((pair.value for pair in call.keywords if pair.arg == "values"), None)
             kernel = replace(kernel, heuristics=frozenset(_keys(rules, names)))
         elif name in ("autotune", "kernel") or call is _own_autotuner(function):
-            given = {keyword.arg: keyword.value for keyword in call.keywords}
-            given |= dict(zip(("configs", "key") if name != "kernel" else (), call.args, strict=False))
-            listed = given.get("configs", given.get("config"))
-            keys = literal(given["key"], names) if "key" in given else ()
+            expressions = {keyword.arg: keyword.value for keyword in call.keywords}
+            expressions |= dict(zip(("configs", "key") if name != "kernel" else (), call.args, strict=False))
+            listed = expressions.get("configs", expressions.get("config"))
+            keys = literal(expressions["key"], names) if "key" in expressions else ()
             kernel = replace(kernel, configs=configs_of(listed, names) if listed is not None else kernel.configs,
                              key=tuple(map(str, keys)) if isinstance(keys, list | tuple) else (),
-                             pruned="prune_configs_by" in given)
+                             pruned="prune_configs_by" in expressions)
     return kernel
 
 
@@ -227,7 +227,7 @@ def _keys(rules: ast.expr | None, names: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(rules, ast.Name):
         rules = names.get(f"={rules.id}")
     if isinstance(rules, ast.Dict):
-        yield from (each.value for each in rules.keys if isinstance(each, ast.Constant) and isinstance(each.value, str))
+        yield from (key.value for key in rules.keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
 
 
 def _called(function: ast.FunctionDef) -> Iterator[str]:
@@ -243,7 +243,7 @@ def _tiles(function: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
         if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in ("zeros", "full") and node.args:
             shape = node.args[0]
             extents = shape.elts if isinstance(shape, ast.List | ast.Tuple) else []
-            names = [each.id for each in extents if isinstance(each, ast.Name)]
+            names = [extent.id for extent in extents if isinstance(extent, ast.Name)]
             if len(names) == 2:
                 yield tuple(names)
 
@@ -252,7 +252,7 @@ def _operators(tree: ast.Module) -> Iterator[Kernel]:
     for node in ast.walk(tree):
         kind = dotted(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
         if isinstance(node, ast.Call) and kind in OPERATORS:
-            name = next((literal(each.value) for each in node.keywords if each.arg == "name"), UNKNOWN)
+            name = next((literal(keyword.value) for keyword in node.keywords if keyword.arg == "name"), UNKNOWN)
             yield Kernel(name if isinstance(name, str) else "?", kind, node.lineno)
 
 
@@ -263,14 +263,14 @@ def _launches(tree: ast.Module, functions: Mapping[str, ast.FunctionDef], aliase
         kernel = aliases.get(node.func.value.id, node.func.value.id)            # type: ignore[attr-defined]
         if kernel not in functions:
             continue
-        grids = {target.id: each.value for each in ast.walk(scope) if isinstance(each, ast.Assign) for target in each.targets
-                 if isinstance(target, ast.Name) and isinstance(each.value, ast.Lambda | ast.Tuple)}
+        grids = {target.id: part.value for part in ast.walk(scope) if isinstance(part, ast.Assign) for target in part.targets
+                 if isinstance(target, ast.Name) and isinstance(part.value, ast.Lambda | ast.Tuple)}
         names = _locals_of(scope)
-        given = _given_in(functions[kernel], node)
+        arguments = _given_in(functions[kernel], node)
         grid = node.func.slice                                                  # type: ignore[attr-defined]
         if isinstance(grid, ast.Name):
             grid = grids.get(grid.id, grid)
-        yield kernel, {argument: literal(value, names) for argument, value in given}, _grid(grid, given)
+        yield kernel, {argument: literal(value, names) for argument, value in arguments}, _grid(grid, arguments)
 
 
 def _calls_in(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
@@ -285,8 +285,8 @@ def _calls_in(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
 
 
 def _given_in(function: ast.FunctionDef, call: ast.Call) -> list[tuple[str, ast.expr]]:
-    return [*zip((each.arg for each in function.args.args), call.args, strict=False),
-            *((each.arg, each.value) for each in call.keywords if each.arg)]
+    return [*zip((argument.arg for argument in function.args.args), call.args, strict=False),
+            *((keyword.arg, keyword.value) for keyword in call.keywords if keyword.arg)]
 
 
 def _locals_of(scope: ast.AST) -> dict[str, Any]:
@@ -299,8 +299,8 @@ def _locals_of(scope: ast.AST) -> dict[str, Any]:
         elif isinstance(target, ast.Tuple | ast.List):
             parts = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts) else [
                 None] * len(target.elts)
-            for each, part in zip(target.elts, parts, strict=True):
-                note(each, part)
+            for element, part in zip(target.elts, parts, strict=True):
+                note(element, part)
 
     for node in ast.walk(scope):
         if isinstance(node, ast.Assign):
@@ -314,26 +314,26 @@ def _locals_of(scope: ast.AST) -> dict[str, Any]:
         for argument, default in [*zip(positional, defaults, strict=True),
                                   *zip(scope.args.kwonlyargs, scope.args.kw_defaults, strict=True)]:
             note(ast.Name(argument.arg), default)
-    return {name: each[0] for name, each in values.items()
-            if len(each) == 1 and each[0] is not UNKNOWN and each[0] is not None}
+    return {name: literals[0] for name, literals in values.items()
+            if len(literals) == 1 and literals[0] is not UNKNOWN and literals[0] is not None}
 
 
 def _given_floats(tree: ast.Module, functions: Mapping[str, ast.FunctionDef], aliases: Mapping[str, str]) -> dict[str, set[str]]:
     """Return kernel → arguments for which the host gives a fraction: a literal, float(…), or a parameter that is one."""
-    found: dict[str, set[str]] = {}
+    by_kernel: dict[str, set[str]] = {}
     for scope, node in _calls_in(tree):
         kernel = aliases.get(node.func.value.id, node.func.value.id)            # type: ignore[attr-defined]
         if kernel not in functions:
             continue
         values = _locals_of(scope)
-        annotated = {each.arg for each in (*scope.args.args, *scope.args.kwonlyargs) if each.annotation is not None
-                     and "float" in ast.unparse(each.annotation)} if isinstance(scope, ast.FunctionDef) else set()
+        annotated = {parameter.arg for parameter in (*scope.args.args, *scope.args.kwonlyargs) if parameter.annotation is not None
+                     and "float" in ast.unparse(parameter.annotation)} if isinstance(scope, ast.FunctionDef) else set()
         for argument, value in _given_in(functions[kernel], node):
             if isinstance(literal(value, values), float) or (isinstance(value, ast.Name) and value.id in annotated) or (
                     isinstance(value, ast.Call) and dotted(value.func) in ("float", "math.sqrt")) or (
                     isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)):
-                found.setdefault(kernel, set()).add(argument)
-    return found
+                by_kernel.setdefault(kernel, set()).add(argument)
+    return by_kernel
 
 
 def _grid(node: ast.expr, given: list[tuple[str, ast.expr]]) -> str:
@@ -361,20 +361,20 @@ def _grid(node: ast.expr, given: list[tuple[str, ast.expr]]) -> str:
 def _given_dtypes(tree: ast.Module, functions: Mapping[str, ast.FunctionDef], aliases: Mapping[str, str]
                   ) -> dict[str, dict[str, str]]:
     """Return kernel → argument → dtype that the host gives it: `x.to(torch.int32)`, `torch.zeros(…, dtype=torch.int32)`."""
-    found: dict[str, dict[str, str]] = {}
+    by_kernel: dict[str, dict[str, str]] = {}
     for scope, node in _calls_in(tree):
         kernel = aliases.get(node.func.value.id, node.func.value.id)            # type: ignore[attr-defined]
         if kernel not in functions:
             continue
-        made: dict[str, set[str]] = {}
-        for each in ast.walk(scope):
-            if isinstance(each, ast.Assign) and len(each.targets) == 1 and isinstance(each.targets[0], ast.Name):
-                made.setdefault(each.targets[0].id, set()).add(_dtype_of(each.value))
+        dtypes_by_name: dict[str, set[str]] = {}
+        for part in ast.walk(scope):
+            if isinstance(part, ast.Assign) and len(part.targets) == 1 and isinstance(part.targets[0], ast.Name):
+                dtypes_by_name.setdefault(part.targets[0].id, set()).add(_dtype_of(part.value))
         for argument, value in _given_in(functions[kernel], node):
-            dtypes = made.get(value.id, {""}) if isinstance(value, ast.Name) else {_dtype_of(value)}
+            dtypes = dtypes_by_name.get(value.id, {""}) if isinstance(value, ast.Name) else {_dtype_of(value)}
             if len(dtypes) == 1 and (dtype := next(iter(dtypes))):
-                found.setdefault(kernel, {}).setdefault(argument, dtype)
-    return found
+                by_kernel.setdefault(kernel, {}).setdefault(argument, dtype)
+    return by_kernel
 
 
 def _dtype_of(value: ast.expr) -> str:
@@ -382,37 +382,37 @@ def _dtype_of(value: ast.expr) -> str:
     if not isinstance(value, ast.Call):
         return ""
     last = dotted(value.func).rpartition(".")[2] or (value.func.attr if isinstance(value.func, ast.Attribute) else "")
-    given = next((each.value for each in value.keywords if each.arg == "dtype"), None)
-    if last in ("to", "view", "type") and value.args and given is None:
-        given = value.args[0]
-    name = dotted(given) if given is not None else ""
+    expression = next((keyword.value for keyword in value.keywords if keyword.arg == "dtype"), None)
+    if last in ("to", "view", "type") and value.args and expression is None:
+        expression = value.args[0]
+    name = dotted(expression) if expression is not None else ""
     return name.removeprefix("torch.") if name.startswith("torch.") and name.count(".") == 1 else ""
 
 
 def _all_arguments(functions: dict[str, ast.FunctionDef], floats: Mapping[str, set[str]]) -> dict[str, tuple[Argument, ...]]:
     """Return the arguments of every kernel; a pointer that is handed on to another is found in that one."""
-    known: dict[str, tuple[Argument, ...]] = {}
+    by_name: dict[str, tuple[Argument, ...]] = {}
     for _ in range(MOST_DEPTH):
-        before, known = known, {
-            name: _arguments(each, known, floats.get(name, set())) for name, each in functions.items()}
-        if known == before:
+        before, by_name = by_name, {
+            name: _arguments(function, by_name, floats.get(name, set())) for name, function in functions.items()}
+        if by_name == before:
             break
-    return known
+    return by_name
 
 
 def _arguments(function: ast.FunctionDef, known: dict[str, tuple[Argument, ...]], floats: set[str]) -> tuple[Argument, ...]:
     uses = Uses(function, known)
     defaults: dict[str, Any] = {}
     positional = [*function.args.posonlyargs, *function.args.args]
-    for each, default in zip(reversed(positional), reversed(function.args.defaults), strict=False):
-        defaults[each.arg] = literal(default)
-    for each, at in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
-        if at is not None:
-            defaults[each.arg] = literal(at)
-    return tuple(Argument(each.arg, _argument_kind(each, defaults.get(each.arg, UNKNOWN), uses, floats),
-                          defaults.get(each.arg, UNKNOWN), each.arg in uses.written, each.arg in uses.locating,
-                          loaded=each.arg in uses.loaded)
-                 for each in (*positional, *function.args.kwonlyargs))
+    for argument, default in zip(reversed(positional), reversed(function.args.defaults), strict=False):
+        defaults[argument.arg] = literal(default)
+    for argument, fallback in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
+        if fallback is not None:
+            defaults[argument.arg] = literal(fallback)
+    return tuple(Argument(argument.arg, _argument_kind(argument, defaults.get(argument.arg, UNKNOWN), uses, floats),
+                          defaults.get(argument.arg, UNKNOWN), argument.arg in uses.written, argument.arg in uses.locating,
+                          loaded=argument.arg in uses.loaded)
+                 for argument in (*positional, *function.args.kwonlyargs))
 
 
 def _argument_kind(argument: ast.arg, default: Any, uses: Uses, floats: set[str]) -> str:
@@ -423,7 +423,7 @@ def _argument_kind(argument: ast.arg, default: Any, uses: Uses, floats: set[str]
         return "descriptor"
     if name in uses.pointers or name.lower().endswith("ptr"):
         return "index" if name in uses.indices else "pointer"
-    sounds_so = any(name.lower().strip("_").endswith(each) for each in FLOATS)
+    sounds_so = any(name.lower().strip("_").endswith(suffix) for suffix in FLOATS)
     if isinstance(default, float) or "float" in annotation or name in floats or sounds_so:
         return "number"
     return "integer"

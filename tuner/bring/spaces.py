@@ -29,17 +29,17 @@ def params_of(kernel: Kernel) -> dict[str, tuple[Any, ...]]:
         return {name: tuple(dict.fromkeys(config[name] for config in kernel.configs if name in config)) for name in names}
     if kernel.kind != "triton.jit":
         return {}
-    tuned = [each for each in kernel.constexprs if each.name not in kernel.heuristics and (
-        kernel.fixed.get(each.name) is not UNKNOWN or each.name not in kernel.fixed or each.name in kernel.steps.loops)]
-    blocks = [each.name for each in kernel.constexprs if _BLOCK.search(each.name) and each.name in kernel.blocks
-              and not _few(each.name, kernel.fixed.get(each.name, each.default))]
+    tuned = [arg for arg in kernel.constexprs if arg.name not in kernel.heuristics and (
+        kernel.fixed.get(arg.name) is not UNKNOWN or arg.name not in kernel.fixed or arg.name in kernel.steps.loops)]
+    blocks = [arg.name for arg in kernel.constexprs if _BLOCK.search(arg.name) and arg.name in kernel.blocks
+              and not _few(arg.name, kernel.fixed.get(arg.name, arg.default))]
     params: dict[str, tuple[Any, ...]] = {}
-    for each in tuned:
-        start = kernel.fixed.get(each.name, each.default)
-        if each.name in blocks:
-            params[each.name] = _powers(start, alone=len(blocks) == 1)
-        elif each.name in kernel.steps.moves and (values := _few(each.name, start)):
-            params[each.name] = tuple(sorted({*values, *([start] if isinstance(start, int) else [])}))
+    for arg in tuned:
+        start = kernel.fixed.get(arg.name, arg.default)
+        if arg.name in blocks:
+            params[arg.name] = _powers(start, alone=len(blocks) == 1)
+        elif arg.name in kernel.steps.moves and (values := _few(arg.name, start)):
+            params[arg.name] = tuple(sorted({*values, *([start] if isinstance(start, int) else [])}))
     if not params and not kernel.constexprs:
         return {"num_warps": (1, 2, 4, 8)}
     return {**params, "num_warps": (2, 4, 8) if kernel.tiles else (1, 2, 4, 8, 16),
@@ -57,7 +57,7 @@ def _powers(start: Any, alone: bool) -> tuple[int, ...]:
     if not isinstance(start, int) or isinstance(start, bool) or start < 1:
         return (256, 512, 1024, 2048, 4096) if alone else (32, 64, 128, 256)
     middle = min(max(round(math.log2(start)), 4), 14)
-    return tuple(1 << at for at in range(max(4, middle - 2), min(14, middle + 2) + 1))
+    return tuple(1 << exponent for exponent in range(max(4, middle - 2), min(14, middle + 2) + 1))
 
 
 def space_of(kernel: Kernel, gpu: Limits) -> Space:
@@ -78,7 +78,7 @@ def space_with(params: Mapping[str, tuple[Any, ...]], configs: Sequence[Mapping[
         from tuner.tuning.team.description import narrow_space
 
         complete = [{name: config.get(name, values[0]) for name, values in params.items()} for config in configs]
-        return narrow_space([dict(each) for each in {tuple(config.items()): config for config in complete}.values()], rules)
+        return narrow_space([dict(entry) for entry in {tuple(config.items()): config for config in complete}.values()], rules)
     listed = [Param(name, values) for name, values in params.items()]
     return Space.enumerate(listed, rules) if listed else Space.listed([])
 
@@ -86,10 +86,10 @@ def space_with(params: Mapping[str, tuple[Any, ...]], configs: Sequence[Mapping[
 def default_of(kernel: Kernel, params: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Return what the file launches without tuning: its own values first, then the first of a list, else the middle."""
     listed = kernel.configs[0] if kernel.configs else {}
-    given = {each.name: each.default for each in kernel.constexprs if each.default is not UNKNOWN} | listed
-    given |= {name: value for name, value in kernel.fixed.items() if value is not UNKNOWN}
+    defaults = {argument.name: argument.default for argument in kernel.constexprs if argument.default is not UNKNOWN} | listed
+    defaults |= {name: value for name, value in kernel.fixed.items() if value is not UNKNOWN}
     usual = {"num_warps": 4, "num_stages": 3 if kernel.tiles or kernel.loops else 1}      # 3: Triton's own
-    return {name: given.get(name, usual.get(name, values_middle(values))) for name, values in params.items()}
+    return {name: defaults.get(name, usual.get(name, values_middle(values))) for name, values in params.items()}
 
 
 def few_values(name: str, start: Any) -> tuple[int, ...]:
@@ -109,43 +109,43 @@ def values_middle(values: tuple[Any, ...]) -> Any:
 
 def assumed_constexprs(kernel: Kernel, params: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Any]:
     """Return values for constexprs that are not tuned and that neither file nor `shape` gives: guesses from their names."""
-    found: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
     tests = dict(kernel.steps.tests)
-    tiles = sum(1 for each in kernel.constexprs if each.name in kernel.steps.ranges)
-    for each in kernel.constexprs:
-        known = kernel.fixed.get(each.name, each.default)
-        if each.name in params or each.name in shape or known is not UNKNOWN:
+    tiles = sum(1 for argument in kernel.constexprs if argument.name in kernel.steps.ranges)
+    for argument in kernel.constexprs:
+        constant = kernel.fixed.get(argument.name, argument.default)
+        if argument.name in params or argument.name in shape or constant is not UNKNOWN:
             continue
-        name = each.name.upper()
-        is_extent = each.name in kernel.steps.ranges | kernel.steps.moves
-        if each.name in tests and not is_extent:
-            found[each.name] = tests[each.name]
+        name = argument.name.upper()
+        is_extent = argument.name in kernel.steps.ranges | kernel.steps.moves
+        if argument.name in tests and not is_extent:
+            constants[argument.name] = tests[argument.name]
         elif name.startswith("EVEN"):
-            found[each.name] = True
+            constants[argument.name] = True
         elif _FLAG.search(name):
-            found[each.name] = False
+            constants[argument.name] = False
         elif "ACTIVATION" in name:
-            found[each.name] = ""
+            constants[argument.name] = ""
         elif "DTYPE" in name or name.endswith("_TYPE"):
-            found[each.name] = "bfloat16"
-        elif each.name not in kernel.used:
-            found[each.name] = False
+            constants[argument.name] = "bfloat16"
+        elif argument.name not in kernel.used:
+            constants[argument.name] = False
         elif "HEAD" in name or name in ("D", "DIM", "BLOCK_D", "BLOCK_DMODEL"):
-            found[each.name] = 64
+            constants[argument.name] = 64
         else:
             is_size = "SIZE" in name or len(kernel.constexprs) == 1 or name in ("N", "M", "K", "C")
-            found[each.name] = 1024 if is_size and tiles <= 1 and not kernel.squares else 64
-    return found
+            constants[argument.name] = 1024 if is_size and tiles <= 1 and not kernel.squares else 64
+    return constants
 
 
 def known_constexprs(kernel: Kernel, params: Mapping[str, Any], shape: Mapping[str, int]) -> dict[str, Any]:
     """Return the values of constexprs that are not tuned, as far as the file or `shape` gives them."""
-    found = {}
-    for each in kernel.constexprs:
-        value = shape.get(each.name, kernel.fixed.get(each.name, UNKNOWN))
-        if each.name not in params and value is not UNKNOWN:
-            found[each.name] = value
-    return found
+    constants = {}
+    for argument in kernel.constexprs:
+        value = shape.get(argument.name, kernel.fixed.get(argument.name, UNKNOWN))
+        if argument.name not in params and value is not UNKNOWN:
+            constants[argument.name] = value
+    return constants
 
 
 OPTIONS = LAUNCH_OPTIONS

@@ -41,16 +41,16 @@ NO_STEPS = Steps(frozenset(), frozenset())
 
 def steps_of(functions: Mapping[str, ast.FunctionDef]) -> dict[str, Steps]:
     """Return name → steps, those of functions that it calls included."""
-    known: dict[str, Steps] = {}
+    steps: dict[str, Steps] = {}
     for _ in range(_DEPTH):
-        before, known = known, {name: _steps(each, known, functions) for name, each in functions.items()}
-        if known == before:
+        before, steps = steps, {name: _steps(function, steps, functions) for name, function in functions.items()}
+        if steps == before:
             break
-    return known
+    return steps
 
 
 def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Mapping[str, ast.FunctionDef]) -> Steps:
-    names = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    names = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     assigned = _assignments(function)
     numbered = _numbered(function, assigned)
     moves, ranges, loops, divisors = set[str](), set[str](), set[str](), set[str]()
@@ -72,20 +72,20 @@ def _steps(function: ast.FunctionDef, known: Mapping[str, Steps], functions: Map
                 moves |= _names(node.args[2])
                 loops |= _names(node.args[2])
             elif last in _STEPPING:
-                moves |= set[str]().union(*(_names(each) for each in node.args[1:]))
-                loops |= set[str]().union(*(_names(each) for each in node.args[1:]))
+                moves |= set[str]().union(*(_names(argument) for argument in node.args[1:]))
+                loops |= set[str]().union(*(_names(argument) for argument in node.args[1:]))
             elif last in _EXTENTS:
-                at = _EXTENTS[last]
-                extents = [*node.args[at], *(each.value for each in node.keywords if each.arg in ("shape", "block_shape"))]
-                ranges |= set[str]().union(*(_names(each) for each in extents))
+                span = _EXTENTS[last]
+                extents = [*node.args[span], *(pair.value for pair in node.keywords if pair.arg in ("shape", "block_shape"))]
+                ranges |= set[str]().union(*(_names(extent) for extent in extents))
             elif last in known:
-                given = dict(zip((each.arg for each in functions[last].args.args), node.args, strict=False))
-                given |= {each.arg: each.value for each in node.keywords if each.arg}
-                moves |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].moves))
-                ranges |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].ranges))
-                loops |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].loops))
-                divisors |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].divides))
-                counted |= set[str]().union(*(_names(value) for name, value in given.items() if name in known[last].counted))
+                arguments = dict(zip((argument.arg for argument in functions[last].args.args), node.args, strict=False))
+                arguments |= {pair.arg: pair.value for pair in node.keywords if pair.arg}
+                moves |= set[str]().union(*(_names(value) for name, value in arguments.items() if name in known[last].moves))
+                ranges |= set[str]().union(*(_names(value) for name, value in arguments.items() if name in known[last].ranges))
+                loops |= set[str]().union(*(_names(value) for name, value in arguments.items() if name in known[last].loops))
+                divisors |= set[str]().union(*(_names(value) for name, value in arguments.items() if name in known[last].divides))
+                counted |= set[str]().union(*(_names(value) for name, value in arguments.items() if name in known[last].counted))
     moves, divisors = _behind(moves, assigned), _behind(divisors, assigned)
     return Steps(frozenset((moves | divisors) & names), frozenset(_behind(ranges, assigned) & names),
                  tuple(_tests(function, names)), frozenset(_behind(loops, assigned) & names), frozenset((divisors - moves) & names),
@@ -105,17 +105,17 @@ def _counted(function: ast.FunctionDef, assigned: Mapping[str, list[ast.expr]], 
                 reads.append(_terms(node.args[0], assigned, 0))
             elif last == "store" or last.startswith("atomic_"):
                 writes |= _terms(node.args[0], assigned, 0)
-    pointers = {each.arg for each in function.args.args}
-    terms = set[str]().union(*(each for each in reads if not each & writes & pointers))
+    pointers = {argument.arg for argument in function.args.args}
+    terms = set[str]().union(*(names for names in reads if not names & writes & pointers))
     counted: set[str] = set()
     for node in ast.walk(function):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            for one, other in ((node.left, node.right), (node.right, node.left)):
-                if isinstance(one, ast.Name) and one.id in terms & numbered:
+            for operand, other in ((node.left, node.right), (node.right, node.left)):
+                if isinstance(operand, ast.Name) and operand.id in terms & numbered:
                     counted |= _names(other)
         elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 3 and any(
-                isinstance(each, ast.AugAssign) and isinstance(each.value, ast.Constant) and each.value.value == 1
-                and _names(each.target) & terms for each in ast.walk(node)):
+                isinstance(part, ast.AugAssign) and isinstance(part.value, ast.Constant) and part.value.value == 1
+                and _names(part.target) & terms for part in ast.walk(node)):
             counted |= _names(node.iter.args[2])
     return counted
 
@@ -127,25 +127,25 @@ def _terms(node: ast.expr, assigned: Mapping[str, list[ast.expr]], depth: int) -
     if not isinstance(node, ast.Name):
         return set()
     behind = assigned.get(node.id, ()) if depth < _DEPTH else ()
-    return {node.id}.union(*(_terms(each, assigned, depth + 1) for each in behind))
+    return {node.id}.union(*(_terms(expression, assigned, depth + 1) for expression in behind))
 
 
 def _tests(function: ast.FunctionDef, names: set[str]) -> Iterator[tuple[str, Any]]:
     """Yield (argument, value): what a condition compares it with, False where it is a condition itself."""
-    seen: set[str] = set()
+    ids: set[str] = set()
     for node in ast.walk(function):
         conditions = [node.test] if isinstance(node, ast.If | ast.IfExp | ast.While) else \
             node.values if isinstance(node, ast.BoolOp) else [node.operand] if isinstance(node, ast.UnaryOp) else \
             [node] if isinstance(node, ast.Compare) else []
         for each in conditions:
             left = each.left if isinstance(each, ast.Compare) else each
-            if not isinstance(left, ast.Name) or left.id not in names or left.id in seen:
+            if not isinstance(left, ast.Name) or left.id not in names or left.id in ids:
                 continue
             if not isinstance(each, ast.Compare):
-                seen.add(left.id)
+                ids.add(left.id)
                 yield left.id, False
             elif isinstance(each.comparators[0], ast.Constant) and isinstance(each.ops[0], ast.Eq | ast.NotEq | ast.Is | ast.IsNot):
-                seen.add(left.id)
+                ids.add(left.id)
                 yield left.id, each.comparators[0].value
 
 
@@ -162,35 +162,35 @@ def _assignments(function: ast.FunctionDef) -> dict[str, list[ast.expr]]:
 
 def _numbered(function: ast.FunctionDef, assigned: Mapping[str, list[ast.expr]]) -> set[str]:
     """Return names that are computed from a program's number, or count a loop."""
-    found = {name.id for node in ast.walk(function) if isinstance(node, ast.For) for name in ast.walk(node.target)
+    names = {name.id for node in ast.walk(function) if isinstance(node, ast.For) for name in ast.walk(node.target)
              if isinstance(name, ast.Name)}
     for _ in range(8):
-        more = {name for name, values in assigned.items() if name not in found
-                and any(_counts(value) or _names(value) & found for value in values)}
+        more = {name for name, values in assigned.items() if name not in names
+                and any(_counts(value) or _names(value) & names for value in values)}
         if not more:
             break
-        found |= more
-    return found
+        names |= more
+    return names
 
 
 def _counts(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Call) and dotted(each.func).rpartition(".")[2] in _NUMBERS for each in ast.walk(node))
+    return any(isinstance(part, ast.Call) and dotted(part.func).rpartition(".")[2] in _NUMBERS for part in ast.walk(node))
 
 
 def _behind(names: set[str], assigned: Mapping[str, list[ast.expr]]) -> set[str]:
     """Return the names and those that they are products or quotients of: `half: tl.constexpr = BLOCK // 2`."""
-    found = set(names)
+    reach = set(names)
     for name in names:
         for value in assigned.get(name, ()):
-            if all(isinstance(each, _ARITHMETIC) for each in ast.walk(value)):
-                found |= _names(value)
-    return found
+            if all(isinstance(part, _ARITHMETIC) for part in ast.walk(value)):
+                reach |= _names(value)
+    return reach
 
 
 def _divisors(node: ast.AST) -> set[str]:
     """Return the names that a value is divided by: `program * (heads // groups)` steps by heads."""
-    return set[str]().union(*(_names(each.right) for each in ast.walk(node)
-                              if isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv | ast.Mod)))
+    return set[str]().union(*(_names(part.right) for part in ast.walk(node)
+                              if isinstance(part, ast.BinOp) and isinstance(part.op, ast.FloorDiv | ast.Mod)))
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -205,8 +205,8 @@ def _walk_names(node: ast.AST) -> Iterator[str]:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cast"):
             yield from _walk_names(node.func.value)
         if dotted(node.func).rpartition(".")[2] in (*_STEPPING, "min", "max", "minimum", "maximum", "constexpr", "cast", "int"):
-            for each in node.args:
-                yield from _walk_names(each)
+            for argument in node.args:
+                yield from _walk_names(argument)
     else:
         for child in ast.iter_child_nodes(node):
             yield from _walk_names(child)

@@ -50,7 +50,7 @@ class Uses:
     """How a kernel uses its arguments: `pointers`, `written` ones, `indices`, `descriptors` and `locating` ones, by name."""
 
     def __init__(self, function: ast.FunctionDef, known: dict[str, tuple[Argument, ...]]) -> None:
-        self.names = {each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+        self.names = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
         self.pointers: set[str] = set()
         self.written: set[str] = set()
         self.loaded: set[str] = set()
@@ -74,22 +74,22 @@ class Uses:
         if isinstance(target, ast.Name):
             self._assigned.setdefault(target.id, []).append(value)
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            for each, its in zip(target.elts, value.elts, strict=True):
-                self._assign(each, its)
+            for element, its in zip(target.elts, value.elts, strict=True):
+                self._assign(element, its)
 
     def _read_call(self, call: ast.Call, known: dict[str, tuple[Argument, ...]]) -> None:
         name = dotted(call.func)
         last = name.rpartition(".")[2]
         if last in ADDRESSED and name.partition(".")[0] in ("tl", "triton", "language", "ttl", "gl", "ttgl", "gluon", last):
-            found = set[str]().union(*(self._bases(address, 0) for address in _address(call)))
-            self.pointers |= found
-            self.written |= found if last in WRITING else set()
-            self.loaded |= found if last == "load" or last.startswith("atomic") else set()
+            bases = set[str]().union(*(self._bases(address, 0) for address in _address(call)))
+            self.pointers |= bases
+            self.written |= bases if last in WRITING else set()
+            self.loaded |= bases if last == "load" or last.startswith("atomic") else set()
         elif last in ("load", "store", "gather", "scatter") and name.count(".") == 1 and name.partition(".")[0] in self.names:
             self.descriptors.add(name.partition(".")[0])
             self.written |= {name.partition(".")[0]} if last in ("store", "scatter") else set()
         elif _TMA.search(last) and call.args:
-            described = {each.id for each in call.args[:1] if isinstance(each, ast.Name) and each.id in self.names}
+            described = {node.id for node in call.args[:1] if isinstance(node, ast.Name) and node.id in self.names}
             self.descriptors |= described
             self.written |= described if last.endswith("to_global") or "reduce" in last else set()
         elif name in known:
@@ -98,11 +98,11 @@ class Uses:
                     self.descriptors.add(value.id)
                     self.written |= {value.id} if argument.written else set()
                 elif argument.kind in ("pointer", "index"):
-                    found = self._bases(value, 0)
-                    self.pointers |= found
-                    self.written |= found if argument.written else set()
-                    self.loaded |= found if argument.loaded else set()
-                    self.indices |= found if argument.kind == "index" else set()
+                    bases = self._bases(value, 0)
+                    self.pointers |= bases
+                    self.written |= bases if argument.written else set()
+                    self.loaded |= bases if argument.loaded else set()
+                    self.indices |= bases if argument.kind == "index" else set()
 
     def _bases(self, node: ast.expr, depth: int) -> set[str]:
         """Return the arguments that an address starts from: of a sum its first part that is one."""
@@ -111,9 +111,9 @@ class Uses:
         if isinstance(node, ast.Name):
             if node.id in self.names and node.id not in self._assigned:
                 return {node.id}
-            found = {node.id} if node.id in self.names else set()
-            return found.union(*(self._bases(each, depth + 1) for each in self._assigned.get(node.id, ())
-                                 if not (isinstance(each, ast.BinOp) and node.id in _names(each))))
+            bases = {node.id} if node.id in self.names else set()
+            return bases.union(*(self._bases(expression, depth + 1) for expression in self._assigned.get(node.id, ())
+                                 if not (isinstance(expression, ast.BinOp) and node.id in _names(expression))))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
             left, right = self._bases(node.left, depth + 1), self._bases(node.right, depth + 1)
             for side in (left, right):
@@ -123,7 +123,7 @@ class Uses:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("to", "cast"):
             return self._bases(node.func.value, depth + 1)
         if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in SAME_ADDRESS:
-            return set[str]().union(*(self._bases(each, depth + 1) for each in _address(node)))
+            return set[str]().union(*(self._bases(expression, depth + 1) for expression in _address(node)))
         if isinstance(node, ast.IfExp):
             return self._bases(node.body, depth + 1) | self._bases(node.orelse, depth + 1)
         if isinstance(node, ast.Subscript):
@@ -147,7 +147,7 @@ class Uses:
                 used |= set[str]().union(*(self._reached(value) for argument, value in _given(known[last], call)
                                            if argument.kind == "integer" and argument.locates))
             elif last in ("range", "static_range", "cdiv"):
-                used |= set[str]().union(*(self._reached(each) for each in call.args))
+                used |= set[str]().union(*(self._reached(expression) for expression in call.args))
         for node in ast.walk(function):
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.RShift | ast.LShift | ast.BitXor):
                 used |= _names(node)
@@ -157,17 +157,17 @@ class Uses:
 
     def _reached(self, node: ast.expr) -> set[str]:
         """Return all names that a value is computed from, those inside of loads left out."""
-        found, left = set[str](), [node]
+        names, left = set[str](), [node]
         while left:
-            for name in _values(left.pop()) - found:
-                found.add(name)
+            for name in _values(left.pop()) - names:
+                names.add(name)
                 left += self._assigned.get(name, ())
-        return found
+        return names
 
 
 def _address(call: ast.Call) -> list[ast.expr]:
     """Return the address that a call of Triton's is given: first, or as pointer, base, input."""
-    return call.args[:1] or [each.value for each in call.keywords if each.arg in ("pointer", "base", "input")]
+    return call.args[:1] or [keyword.value for keyword in call.keywords if keyword.arg in ("pointer", "base", "input")]
 
 
 def _values(node: ast.AST) -> set[str]:
@@ -182,13 +182,13 @@ def _values(node: ast.AST) -> set[str]:
             return _values(node.args[1]) | _values(node.args[2])
     if isinstance(node, ast.Name):
         return {node.id}
-    return set[str]().union(*(_values(each) for each in ast.iter_child_nodes(node)))
+    return set[str]().union(*(_values(child) for child in ast.iter_child_nodes(node)))
 
 
 def _given(arguments: tuple[Argument, ...], call: ast.Call) -> list[tuple[Argument, ast.expr]]:
     """Return each argument of a kernel with what the call gives for it."""
     return [*zip(arguments, call.args, strict=False),
-            *((argument, each.value) for each in call.keywords for argument in arguments if argument.name == each.arg)]
+            *((argument, keyword.value) for keyword in call.keywords for argument in arguments if argument.name == keyword.arg)]
 
 
 def _names(node: ast.AST, inside_loads: bool = True) -> set[str]:
@@ -196,4 +196,4 @@ def _names(node: ast.AST, inside_loads: bool = True) -> set[str]:
         return set()
     if isinstance(node, ast.Name):
         return {node.id}
-    return set[str]().union(*(_names(each, inside_loads) for each in ast.iter_child_nodes(node)))
+    return set[str]().union(*(_names(child, inside_loads) for child in ast.iter_child_nodes(node)))

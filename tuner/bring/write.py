@@ -44,7 +44,7 @@ def _arguments(plan: Plan) -> list[str]:
     for name, extents in plan.tensors.items():
         tensor = plan.call.arguments[name] if plan.call else None
         shape = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
-        is_index = any(each.name == name and each.kind == "index" for each in plan.kernel.arguments)
+        is_index = any(arg.name == name and arg.kind == "index" for arg in plan.kernel.arguments)
         if (isinstance(tensor, Tensor) and not tensor.is_float) or (tensor is None and is_index):
             plan.to_do.append(f"arguments: what {name} holds (whole numbers)")
             lines.append(f"    {name} = torch.zeros({shape}, dtype=torch.{tensor.dtype if tensor else 'int32'}, device=device)"
@@ -52,20 +52,20 @@ def _arguments(plan: Plan) -> list[str]:
         else:
             exact = f"torch.{tensor.dtype}" if isinstance(tensor, Tensor) and tensor.dtype == "float32" else "dtype"
             lines.append(f"    {name} = torch.empty({shape}, dtype={exact}, device=device){_transposed(tensor)}")
-    given = [f'"{each.name}": {_given(each, plan)}' for each in plan.kernel.arguments if each.kind != "constexpr"]
+    entries = [f'"{arg.name}": {_given(arg, plan)}' for arg in plan.kernel.arguments if arg.kind != "constexpr"]
     params = plan.params
     of_autotuner = {name for config in plan.kernel.configs or () for name in config}
     if plan.kernel.configs is None:             # a list that only running the file tells: what the host does not give is in it
-        of_autotuner |= {each.name for each in plan.kernel.constexprs
-                         if each.name not in plan.kernel.fixed and each.default is UNKNOWN}
+        of_autotuner |= {arg.name for arg in plan.kernel.constexprs
+                         if arg.name not in plan.kernel.fixed and arg.default is UNKNOWN}
         plan.to_do.append("arguments: the autotuner's list is computed; "
                           f"{', '.join(sorted(of_autotuner)) or 'nothing'} is taken to be in it")
-    for each in plan.kernel.constexprs:
-        if each.name not in params and each.name not in of_autotuner:
-            value = _constexpr(each, plan)
+    for arg in plan.kernel.constexprs:
+        if arg.name not in params and arg.name not in of_autotuner:
+            value = _constexpr(arg, plan)
             if value is not UNKNOWN:
-                given.append(f'"{each.name}": {value}')
-    return [*lines, "    return {" + ", ".join(given) + "}"]
+                entries.append(f'"{arg.name}": {value}')
+    return [*lines, "    return {" + ", ".join(entries) + "}"]
 
 
 def _transposed(tensor: Any) -> str:
@@ -112,15 +112,15 @@ def _constexpr(argument: Argument, plan: Plan) -> Any:
         return argument.name
     if argument.name in plan.covers:
         return f"triton.next_power_of_2({plan.covers[argument.name]})"
-    known = (plan.call.constexprs if plan.call else {}).get(argument.name, plan.kernel.fixed.get(argument.name, UNKNOWN))
-    if known is UNKNOWN and argument.default is UNKNOWN:
+    constant = (plan.call.constexprs if plan.call else {}).get(argument.name, plan.kernel.fixed.get(argument.name, UNKNOWN))
+    if constant is UNKNOWN and argument.default is UNKNOWN:
         extents = next(iter(plan.tensors.values()), ["1"])
         if re.search(r"BLOCK|SIZE", argument.name.upper()):
             plan.to_do.append(f"arguments: {argument.name} is taken as the next power of two of a row; check it")
             return f"triton.next_power_of_2({extents[-1]})"
         plan.to_do.append(f"arguments: the value of {argument.name}")
         return repr(spaces.assumed_constexprs(plan.kernel, {}, {}).get(argument.name, 1))
-    return UNKNOWN if known is UNKNOWN else repr(known)
+    return UNKNOWN if constant is UNKNOWN else repr(constant)
 
 
 def _reference(plan: Plan) -> list[str]:
@@ -146,7 +146,7 @@ def _operator(plan: Plan) -> list[str]:
     dtypes = _dtypes(plan)
     lines = ["OPERATORS = [TritonOperator(", f'    name="{kernel.name[:40]}", title="{kernel.name}", kernel={kernel.name},',
              "    dims=(" + ", ".join(f'Dim("{name}", "{name}", high=1 << 30)' for name in plan.dims) + ",),",
-             "    dtypes=(" + ", ".join(f'"{each}"' for each in dtypes) + ",),",
+             "    dtypes=(" + ", ".join(f'"{dtype}"' for dtype in dtypes) + ",),",
              "    presets=({" + ", ".join(f'"{name}": {value}' for name, value in plan.dims.items()) + "},),",
              f'    arguments=arguments, grid={_grid(plan)}, out="{plan.out}",',
              f'    reference=reference, flops="{_flops(plan)}", bytes="size * ({moved})",',
@@ -166,8 +166,8 @@ def _operator(plan: Plan) -> list[str]:
 
 
 def _launched(plan: Plan, params: Mapping[str, Any]) -> dict[str, Any]:
-    given = {**plan.call.constexprs, **plan.call.options} if plan.call else {}
-    return {name: value for name, value in given.items() if name in params}
+    constants = {**plan.call.constexprs, **plan.call.options} if plan.call else {}
+    return {name: value for name, value in constants.items() if name in params}
 
 
 def _order(value: Any) -> tuple[str, Any]:
@@ -184,8 +184,8 @@ def _mapping(values: Mapping[str, str]) -> str:
 
 def _dtypes(plan: Plan) -> list[str]:
     if plan.call is not None:
-        found = [DTYPES[each.dtype] for each in plan.call.arguments.values() if isinstance(each, Tensor) and each.is_float]
-        first = next((each for each in found if each != "fp32"), found[0] if found else "bf16")
+        dtypes = [DTYPES[entry.dtype] for entry in plan.call.arguments.values() if isinstance(entry, Tensor) and entry.is_float]
+        first = next((dtype for dtype in dtypes if dtype != "fp32"), dtypes[0] if dtypes else "bf16")
         return list(dict.fromkeys([first, "bf16", "fp16"])) if first in ("bf16", "fp16") else [first]
     return ["bf16", "fp16"]
 
@@ -198,7 +198,7 @@ def _grid(plan: Plan) -> str:
     plan.to_do.append("grid: guessed; check it")
     params = plan.params
     blocks = [name for name in params if name not in spaces.OPTIONS]
-    dims = [name for name in plan.dims if any(each.name == name for each in plan.kernel.arguments)]
+    dims = [name for name in plan.dims if any(argument.name == name for argument in plan.kernel.arguments)]
     tile = plan.kernel.tiles[0] if plan.kernel.tiles else ()
     if plan.is_matmul and len(tile) == 2:
         return f'lambda meta: (triton.cdiv(meta["M"], meta["{tile[0]}"]) * triton.cdiv(meta["N"], meta["{tile[1]}"]),)'
@@ -212,18 +212,18 @@ def _recorded_grid(plan: Plan) -> str:
     if plan.call is None or not plan.call.grid:
         return ""
     values = {**plan.call.arguments, **plan.call.constexprs}
-    given = {each.name for each in plan.kernel.arguments}
-    dims = [name for name in plan.dims if isinstance(values.get(name), int) and name in given]
+    names = {argument.name for argument in plan.kernel.arguments}
+    dims = [name for name in plan.dims if isinstance(values.get(name), int) and name in names]
     blocks = [name for name in plan.params if isinstance(values.get(name), int) and name not in spaces.OPTIONS]
-    known = {f'triton.cdiv(meta["{dim}"], meta["{block}"])': -(-values[dim] // values[block]) for dim in dims for block in blocks}
-    known |= {f"{one} * {other}": known[one] * known[other] for one, other in combinations(list(known), 2)}
-    known |= {f'meta["{dim}"]': values[dim] for dim in dims}
-    known |= {f'meta["{name}"].shape[{axis}]': size for name in plan.tensors for axis, size in enumerate(values[name].shape)}
+    grids = {f'triton.cdiv(meta["{dim}"], meta["{block}"])': -(-values[dim] // values[block]) for dim in dims for block in blocks}
+    grids |= {f"{first} * {other}": grids[first] * grids[other] for first, other in combinations(list(grids), 2)}
+    grids |= {f'meta["{dim}"]': values[dim] for dim in dims}
+    grids |= {f'meta["{name}"].shape[{axis}]': size for name in plan.tensors for axis, size in enumerate(values[name].shape)}
     if plan.is_matmul and len(plan.kernel.tiles[0]) == 2:           # the product that is meant, where several give the number
         rows, columns = plan.kernel.tiles[0]
         meant = f'triton.cdiv(meta["M"], meta["{rows}"]) * triton.cdiv(meta["N"], meta["{columns}"])'
-        known = {meant: known[meant], **known} if meant in known else known
-    axes = [next((text for text, size in known.items() if size == asked), "1" if asked == 1 else "") for asked in plan.call.grid]
+        grids = {meant: grids[meant], **grids} if meant in grids else grids
+    axes = [next((text for text, size in grids.items() if size == count), "1" if count == 1 else "") for count in plan.call.grid]
     while len(axes) > 1 and axes[-1] == "1":
         axes.pop()
     return f"lambda meta: ({', '.join(axes)}{',' if len(axes) == 1 else ''})" if all(axes) else ""

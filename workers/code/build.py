@@ -118,17 +118,17 @@ class CodeStore:
                 else:
                     time.sleep(LOOK_S)
             os.utime(folder)
-            held = Held(folder, json.loads(facts_file.read_text()), lock)
+            entry = Held(folder, json.loads(facts_file.read_text()), lock)
         except BaseException:
             os.close(lock)
             raise
         self.tidy()
-        return held
+        return entry
 
     def _make(self, folder: Path, facts_file: Path, make: Callable[[Path], dict[str, Any]]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=self.root, prefix="new-") as made:
-            content = Path(made, "code")
+        with tempfile.TemporaryDirectory(dir=self.root, prefix="new-") as temp_folder:
+            content = Path(temp_folder, "code")
             content.mkdir()
             facts = make(content)
             content.rename(folder)
@@ -179,12 +179,12 @@ class BuildCode:
         """
         if build not in self._held:
             self._held[build] = self._find(build, commit)
-        held = self._held[build]
+        entry = self._held[build]
         code = self._allowed()
-        inside = held.folder / code.folder.replace("{build}", build) if code.folder else held.folder
-        if folder_problem(code.folder) or not inside.resolve().is_relative_to(held.folder.resolve()) or not inside.is_dir():
+        inside = entry.folder / code.folder.replace("{build}", build) if code.folder else entry.folder
+        if folder_problem(code.folder) or not inside.resolve().is_relative_to(entry.folder.resolve()) or not inside.is_dir():
             raise SandboxError(f"the code of {build} has no folder {code.folder}", "An owner changes the suite's source.")
-        return inside, str(held.facts["commit"])
+        return inside, str(entry.facts["commit"])
 
     def known(self, build: str) -> str:
         """Return git's commit that the build stands for since it was first measured; "" where it never was."""
@@ -197,8 +197,8 @@ class BuildCode:
 
     def release(self) -> None:
         """Let go of every folder."""
-        for held in self._held.values():
-            held.release()
+        for entry in self._held.values():
+            entry.release()
         self._held.clear()
 
     def _allowed(self) -> SuiteCode:
@@ -224,8 +224,8 @@ class BuildCode:
             self._say(f"fetching {commit[:12]}")
             git.fetch(commit)
             self._say(f"unpacking {commit[:12]}")
-            found = git.unpack(commit, into, lambda so_far: None)
-            return {"commit": commit, "files": found.files, "bytes": found.bytes, "links": found.links}
+            summary = git.unpack(commit, into, lambda so_far: None)
+            return {"commit": commit, "files": summary.files, "bytes": summary.bytes, "links": summary.links}
 
         return store.find_or_make(key, make, self._should_stop)
 
@@ -239,8 +239,8 @@ class BuildCode:
 
         def make(into: Path) -> dict[str, Any]:
             self._say(f"unpacking {archive.size_bytes:,} bytes")
-            found = unpack_archive(bytes(archive.data), into, self._limits.unpacked)
-            return {"commit": f"sha256:{archive.sha256}", "files": found.files, "bytes": found.bytes, "links": 0}
+            summary = unpack_archive(bytes(archive.data), into, self._limits.unpacked)
+            return {"commit": f"sha256:{archive.sha256}", "files": summary.files, "bytes": summary.bytes, "links": 0}
 
         return store.find_or_make(store.key(self.suite.project_id, archive.sha256), make, self._should_stop)
 

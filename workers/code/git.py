@@ -65,7 +65,7 @@ def _read(file: Path) -> list[tuple[GitAddress, str]]:
         raise SandboxError(f"{TOKENS} cannot be read on this worker: {error.strerror}", "a file, mode 600") from error
     if len(content) > MOST_BYTES:
         raise SandboxError(f"{TOKENS} has more than {MOST_BYTES >> 10} KiB")
-    found = []
+    credentials = []
     for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
@@ -77,16 +77,16 @@ def _read(file: Path) -> list[tuple[GitAddress, str]]:
         token, readable = words[-1], address is not None and address.scheme == "https" and len(words) in (2, 3)
         if address is None or not readable or not (token.isascii() and token.isprintable()):
             raise SandboxError(f"line {number} of {TOKENS} cannot be read", "https://host/team [USER] TOKEN")
-        found.append((address, f"{words[1] if len(words) == 3 else USER}:{token}"))
-    return found
+        credentials.append((address, f"{words[1] if len(words) == 3 else USER}:{token}"))
+    return credentials
 
 
 def _find(address: GitAddress, tokens: list[tuple[GitAddress, str]]) -> str | None:
     """Return the "user:token" of the longest path that the address is or lies below."""
     path = _plain(address.path)
-    fits = [(len(each.path), token) for each, token in tokens
-            if (each.host.lower(), each.port) == (address.host.lower(), address.port)
-            and (path == _plain(each.path) or path.startswith(f"{each.path}/"))]
+    fits = [(len(other.path), token) for other, token in tokens
+            if (other.host.lower(), other.port) == (address.host.lower(), address.port)
+            and (path == _plain(other.path) or path.startswith(f"{other.path}/"))]
     return max(fits, default=(0, None))[1]
 
 
@@ -137,11 +137,11 @@ class Git:
         """Return the commit of a build's name: itself where it is a whole one, else of the branch or tag. Raises SandboxError."""
         if COMMIT.match(name):
             return name
-        wanted = [f"refs/heads/{name}", f"refs/tags/{name}^{{}}", f"refs/tags/{name}"]
-        said = self._run(["ls-remote", "--", self.address.text, *wanted])
-        told = (line.partition("\t") for line in said.splitlines())
-        found = {ref: commit for commit, _, ref in told}
-        commit = next((found[ref] for ref in wanted if COMMIT.match(found.get(ref, ""))), "")
+        refs = [f"refs/heads/{name}", f"refs/tags/{name}^{{}}", f"refs/tags/{name}"]
+        output = self._run(["ls-remote", "--", self.address.text, *refs])
+        parts = (line.partition("\t") for line in output.splitlines())
+        commits_by_ref = {ref: commit for commit, _, ref in parts}
+        commit = next((commits_by_ref[ref] for ref in refs if COMMIT.match(commits_by_ref.get(ref, ""))), "")
         if not commit:
             raise SandboxError(f"{name} is no branch and no tag of {self.address.text}",
                                "name a whole commit (40 hexadecimal digits), a branch or a tag")
@@ -171,7 +171,7 @@ class Git:
                         raise SandboxError(f"not unpacked within {self.limits.seconds:.0f} s", "try again")
                     say(found)
 
-                found = unpack_tar(child.stdout, into, self.limits.unpacked, links=True, say=look)
+                summary = unpack_tar(child.stdout, into, self.limits.unpacked, links=True, say=look)
                 child.wait(LOOK_S * 50)
             except (tarfile.TarError, OSError, ValueError, subprocess.TimeoutExpired) as error:
                 raise SandboxError(f"git archive: {_tail(errors) or error}"[:300]) from error
@@ -179,7 +179,7 @@ class Git:
                 _kill(child)
             if child.returncode:
                 raise SandboxError(f"git archive: {_tail(errors)}"[:300])
-        return found
+        return summary
 
     def _run(self, arguments: Sequence[str]) -> str:
         """Return what git printed, within limits of time and of bytes under the folder. Raises SandboxError."""
@@ -217,10 +217,10 @@ class Git:
 def git_version(program: str) -> tuple[int, ...]:
     """Return git's version, (0,) where it does not say."""
     with suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False,
-                              env={"PATH": os.environ.get("PATH", "")}).stdout
-        if found := re.search(r"(\d+)\.(\d+)", said):
-            return int(found[1]), int(found[2])
+        output = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False,
+                                env={"PATH": os.environ.get("PATH", "")}).stdout
+        if match := re.search(r"(\d+)\.(\d+)", output):
+            return int(match[1]), int(match[2])
     return (0,)
 
 
@@ -250,15 +250,15 @@ def _check_file(address: GitAddress) -> None:
 def _checked_host(address: GitAddress) -> str:
     """Return an address of the host that may be reached. Raises SandboxError."""
     try:
-        found = resolve_host(address.host, address.port)
+        ips = resolve_host(address.host, address.port)
     except NotSent as error:
         raise SandboxError(str(error), "check the address, and the worker's name service") from error
     inside = os.environ.get(PRIVATE) == "1"
-    for each in found:
-        if is_metadata(each) or not (inside or is_public(each)):
-            raise SandboxError(f"{address.host} lies inside this worker's network ({each})",
+    for ip in ips:
+        if is_metadata(ip) or not (inside or is_public(ip)):
+            raise SandboxError(f"{address.host} lies inside this worker's network ({ip})",
                                f"{PRIVATE}=1 on the worker allows it, never for addresses of a cloud's metadata")
-    return found[0]
+    return ips[0]
 
 
 def _bracket(host: str) -> str:
@@ -272,10 +272,10 @@ def _environment(address: GitAddress, folder: Path) -> dict[str, str]:
         "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_ATTR_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0",
         "GIT_ALLOW_PROTOCOL": address.scheme, "GIT_PROTOCOL_FROM_USER": "0", "GIT_OPTIONAL_LOCKS": "0"}
     if address.scheme == "https":
-        told = https_settings(address)
-        numbered = {f"GIT_CONFIG_{part}_{at}": text for at, pair in enumerate(told)
+        settings = https_settings(address)
+        numbered = {f"GIT_CONFIG_{part}_{index}": text for index, pair in enumerate(settings)
                     for part, text in zip(("KEY", "VALUE"), pair, strict=True)}
-        return {**environ, "GIT_CONFIG_COUNT": str(len(told)), **numbered}
+        return {**environ, "GIT_CONFIG_COUNT": str(len(settings)), **numbered}
     if address.scheme != "ssh":
         return environ
     key, hosts = os.environ.get(KEY, ""), os.environ.get(HOSTS, "")
@@ -287,7 +287,7 @@ def _environment(address: GitAddress, folder: Path) -> dict[str, str]:
         "BatchMode=yes", "IdentitiesOnly=yes", "IdentityAgent=none", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={hosts}",
         "GlobalKnownHostsFile=/dev/null", f"HostName={host}", f"HostKeyAlias={address.host}", "ForwardAgent=no",
         "ClearAllForwardings=yes", "PermitLocalCommand=no", "ConnectTimeout=10", "ProxyCommand=none"]
-    return {**environ, "GIT_SSH_COMMAND": " ".join(["ssh", "-F", "/dev/null", "-i", key, *(f"-o {each}" for each in options)]),
+    return {**environ, "GIT_SSH_COMMAND": " ".join(["ssh", "-F", "/dev/null", "-i", key, *(f"-o {option}" for option in options)]),
             "GIT_SSH_VARIANT": "ssh"}
 
 
@@ -299,8 +299,8 @@ def _tail(errors: Any) -> str:
     """Return the last line that git wrote of what went wrong."""
     errors.seek(max(0, errors.seek(0, os.SEEK_END) - 4096))
     lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-    told = next((line for line in reversed(lines) if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
-    return told.removeprefix("fatal: ").removeprefix("error: ")
+    last_line = next((line for line in reversed(lines) if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
+    return last_line.removeprefix("fatal: ").removeprefix("error: ")
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:

@@ -65,23 +65,23 @@ def fetch(source: Mapping[str, Any], project: int, *, walls: bool, should_stop: 
             file = download(source["name"], source["version"], into.parent / "downloads", limits, should_stop)
             return unpack_package(file, into, limits)
 
-    held = store.find_or_make(key, make, should_stop)
+    entry = store.find_or_make(key, make, should_stop)
     try:
-        return {**held.facts, **pick(held.folder, source["path"], walls=walls, should_stop=should_stop)}
+        return {**entry.facts, **pick(entry.folder, source["path"], walls=walls, should_stop=should_stop)}
     finally:
-        held.release()
+        entry.release()
 
 
 def keep_sources(folder: Path) -> int:
     """Delete what is no source of a kernel; return how many files stay."""
-    kept = 0
+    count = 0
     for path in folder.rglob("*"):
         if path.is_symlink() or path.is_file():
             if path.is_symlink() or path.suffix not in SOURCES or path.stat().st_size > MOST_SOURCE_BYTES:
                 path.unlink()
             else:
-                kept += 1
-    return kept
+                count += 1
+    return count
 
 
 def pick(folder: Path, path: str, *, walls: bool, should_stop: ShouldStop) -> dict[str, Any]:
@@ -92,14 +92,14 @@ def pick(folder: Path, path: str, *, walls: bool, should_stop: ShouldStop) -> di
         read=(*sandboxed.OURS, folder), environ={"PYTHONPATH": str(sandboxed.PROJECT)}, bounds=PICKING, on_line=lines.append,
         is_over=should_stop, walls=walls)
     try:
-        told: Any = json.loads(lines[-1])
+        answer: Any = json.loads(lines[-1])
     except (IndexError, ValueError, RecursionError) as error:
         raise SandboxError(f"its files cannot be read: {ending.why or ending.said[-200:] or ending.status}") from error
-    if not isinstance(told, dict):
+    if not isinstance(answer, dict):
         raise SandboxError("its files cannot be read: no answer")
-    if "refused" in told:
-        raise SandboxError(str(told["refused"])[:400], "leave the path out to see which files there are")
-    return told
+    if "refused" in answer:
+        raise SandboxError(str(answer["refused"])[:400], "leave the path out to see which files there are")
+    return answer
 
 
 def unpack_package(file: Path, into: Path, limits: Limits) -> dict[str, Any]:

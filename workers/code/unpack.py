@@ -86,29 +86,29 @@ def unpack_archive(data: bytes, folder: Path, bounds: Bounds, *, links: bool = F
     """Write the files of a .tar.gz or .zip; `links` of a .tar.gz: they are left out, else refused. Raises SandboxError."""
     try:
         if data[:4] == b"PK\x03\x04":
-            found = _unpack_zip(data, folder, bounds)
+            summary = _unpack_zip(data, folder, bounds)
         else:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as plain:
-                found = unpack_tar(plain, folder, bounds, links=links)
+                summary = unpack_tar(plain, folder, bounds, links=links)
     except (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, ValueError, RuntimeError) as error:
         raise SandboxError(f"the archive cannot be read: {error}"[:300], "a .tar.gz or .zip file") from error
-    if not found.files:
+    if not summary.files:
         raise SandboxError("the archive holds no file", "a .tar.gz or .zip file")
-    return found
+    return summary
 
 
 def unpack_tar(stream: Readable, folder: Path, bounds: Bounds, *, links: bool,
                say: Callable[[Unpacked], None] = lambda found: None) -> Unpacked:
     """Write the files of a tar stream; `links`: they are left out, else refused. Raises SandboxError and tarfile.TarError."""
-    found = Unpacked()
+    summary = Unpacked()
     clock = _Clock(bounds.seconds)
     bounded: Any = _Bounded(stream, bounds.bytes + (bounds.entries + 100) * 2048, clock)
     try:
         with tarfile.open(fileobj=bounded, mode="r|", tarinfo=_bounded_headers()) as archive:
-            _write_members(archive, folder, found, bounds, clock, links=links, say=say)
+            _write_members(archive, folder, summary, bounds, clock, links=links, say=say)
     except RecursionError as error:         # tarfile reads a header that follows another one by calling itself
         raise _long_header() from error
-    return found
+    return summary
 
 
 def _write_members(archive: tarfile.TarFile, folder: Path, found: Unpacked, bounds: Bounds, clock: _Clock, *, links: bool,
@@ -152,16 +152,16 @@ def _bounded_headers() -> type[tarfile.TarInfo]:
 
 
 def _unpack_zip(data: bytes, folder: Path, bounds: Bounds) -> Unpacked:
-    at = data.rfind(b"PK\x05\x06")
-    if at < 0 or len(data) - at < _ZIP_END.size:
+    offset = data.rfind(b"PK\x05\x06")
+    if offset < 0 or len(data) - offset < _ZIP_END.size:
         raise SandboxError("the archive is cut short", "upload it again")
-    directory = _ZIP_END.unpack_from(data, at)
-    if directory[5] > MOST_DIRECTORY_BYTES or data[max(0, at - 20):at].startswith(b"PK\x06\x07"):
+    directory = _ZIP_END.unpack_from(data, offset)
+    if directory[5] > MOST_DIRECTORY_BYTES or data[max(0, offset - 20):offset].startswith(b"PK\x06\x07"):
         raise SandboxError(f"the archive holds more than {bounds.entries:,} entries", _LEAVE_OUT)
-    found, clock = Unpacked(), _Clock(bounds.seconds)
+    summary, clock = Unpacked(), _Clock(bounds.seconds)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry in archive.infolist():
-            _count(found, bounds)
+            _count(summary, bounds)
             kind = stat.S_IFMT(entry.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or entry.flag_bits & 1:
                 raise SandboxError(f"the archive holds {entry.filename[:80]!r}, which is a link, encrypted or no plain file",
@@ -173,9 +173,9 @@ def _unpack_zip(data: bytes, folder: Path, bounds: Bounds) -> Unpacked:
                 _inside(folder, entry.filename).mkdir(parents=True, exist_ok=True)
             else:
                 with archive.open(entry) as content:
-                    _write(content, _inside(folder, entry.filename), bool(entry.external_attr >> 16 & 0o100), found, bounds,
+                    _write(content, _inside(folder, entry.filename), bool(entry.external_attr >> 16 & 0o100), summary, bounds,
                            clock)
-    return found
+    return summary
 
 
 def _count(found: Unpacked, bounds: Bounds) -> None:

@@ -50,28 +50,28 @@ class Writing:
         self.functions: dict[str, list[str]] = {}       # compiled functions that it is given, by their modules
         self.is_here = bool(each.here)          # whether the operator has the call's own sizes alone
         self.dims = each.dims or {"N": 1}
-        self.tensors = {name: one for name, one in self.launch["arguments"].items() if one["kind"] == "tensor"}
+        self.tensors = {name: argument for name, argument in self.launch["arguments"].items() if argument["kind"] == "tensor"}
         self.dtype = self._main_dtype()
         self.changed = read_changed(self.launch, kernel, told.get("inputs", ()), each.at > 0)
         self.out = self._find_out()
 
     def _main_dtype(self) -> str:
         """Return the dtype of most tensors of fractions that the call makes, else that the kernel gets."""
-        made = [one["dtype"] for one in self.told.get("inputs", ()) if one["dtype"] in DTYPES]
-        given = [one["dtype"] for one in self.tensors.values() if one["dtype"] in DTYPES]
-        shorter: list[str] = [one for one in made + given if one != "float32"]
-        return (shorter or made or given or ["bfloat16"])[0]
+        input_dtypes = [tensor["dtype"] for tensor in self.told.get("inputs", ()) if tensor["dtype"] in DTYPES]
+        tensor_dtypes = [tensor["dtype"] for tensor in self.tensors.values() if tensor["dtype"] in DTYPES]
+        shorter: list[str] = [dtype for dtype in input_dtypes + tensor_dtypes if dtype != "float32"]
+        return (shorter or input_dtypes or tensor_dtypes or ["bfloat16"])[0]
 
     def _find_out(self) -> str:
-        arguments = {one.name: one for one in self.kernel.arguments} if self.kernel else {}
+        arguments = {argument.name: argument for argument in self.kernel.arguments} if self.kernel else {}
         written = [name for name in self.tensors if name in arguments and arguments[name].written]
-        results = {one["storage"] for one in self.told.get("result", ())}
+        results = {tensor["storage"] for tensor in self.told.get("result", ())}
         returned = [name for name in written or self.tensors if self.tensors[name]["storage"] in results]
         out: str = (returned or written or [""])[0]
         if not out:
             self.asks.append("which argument holds the result: none is written that the text shows")
             return next(reversed(self.tensors), "")
-        shares = [name for name, one in self.tensors.items() if name != out and one["storage"] == self.tensors[out]["storage"]
+        shares = [name for name, entry in self.tensors.items() if name != out and entry["storage"] == self.tensors[out]["storage"]
                   and self.changed.first(name) != self.changed.first(out)]
         is_read = out in arguments and arguments[out].loaded
         is_told = self.changed.first(out) in self.changed.known or self.tensors[out].get("anything")
@@ -83,23 +83,23 @@ class Writing:
 
     def arguments(self) -> list[str]:
         lines = [f'    {name} = shape["{name}"]' for name in self.dims]
-        given = []
-        for name, one in self.launch["arguments"].items():
+        entries = []
+        for name, argument in self.launch["arguments"].items():
             if name in self.each.derived:
                 continue
-            if one["kind"] == "tensor":
-                lines.append(f"    {name} = {self.changed.same.get(name) or self._tensor(name, one)}")
-                given.append(f'"{name}": {name}')
+            if argument["kind"] == "tensor":
+                lines.append(f"    {name} = {self.changed.same.get(name) or self._tensor(name, argument)}")
+                entries.append(f'"{name}": {name}')
             else:
-                given.append(f'"{name}": {self._value(name, one, "arguments")}')
+                entries.append(f'"{name}": {self._value(name, argument, "arguments")}')
         above = self.launch["heuristics"] if self.launch["heuristics_above"] else []
-        for name, one in self.launch["constexprs"].items():
+        for name, constant in self.launch["constexprs"].items():
             if name in self.each.params or name in self.launch["heuristics"] or name in self.each.derived:
                 continue
-            given.append(f'"{name}": {self._value(name, one, "constexprs")}')
-        body = [*lines, "    return {" + ", ".join(given) + "}"]
+            entries.append(f'"{name}": {self._value(name, constant, "constexprs")}')
+        body = [*lines, "    return {" + ", ".join(entries) + "}"]
         if above:
-            body[-1] = "    args = {" + ", ".join(given) + "}"
+            body[-1] = "    args = {" + ", ".join(entries) + "}"
             rules = f"{self._function()}.values"
             body += [f'    args["{name}"] = {rules}["{name}"](args)' for name in above]
             body.append("    return args")
@@ -126,11 +126,11 @@ class Writing:
         if not self._is_listed():
             return [f"KERNEL = {above}({self._function()})"] if rules else []
         autotune = self.launch["autotune"]
-        configs = ", ".join(write_config(each, OPTIONS) for each in autotune["configs"])
-        kept = "".join(f", {name}={autotune[name]!r}" for name in ("reset_to_zero", "restore_value") if autotune[name])
+        configs = ", ".join(write_config(config, OPTIONS) for config in autotune["configs"])
+        keywords = "".join(f", {name}={autotune[name]!r}" for name in ("reset_to_zero", "restore_value") if autotune[name])
         below = f"{self._function()}.fn" + (".fn" if self.launch["heuristics_above"] else "")
         kernel = f"{above}({below})" if rules else below
-        return [f"KERNEL = triton.autotune(configs=[{configs}], key=[]{kept})({kernel})"]
+        return [f"KERNEL = triton.autotune(configs=[{configs}], key=[]{keywords})({kernel})"]
 
     def _tensor(self, name: str, one: Mapping[str, Any]) -> str:
         extents = [self._formula(f"arguments.{name}.shape.{axis}", size) for axis, size in enumerate(one["shape"])]
@@ -146,14 +146,14 @@ class Writing:
 
     def _whole(self, name: str, one: Mapping[str, Any], shape: str) -> str:
         dtype = f"torch.{one['dtype']}"
-        loaded = {each.name for each in (self.kernel.arguments if self.kernel else ()) if each.loaded}
+        loaded = {argument.name for argument in (self.kernel.arguments if self.kernel else ()) if argument.loaded}
         if one.get("anything") or (name == self.out and name not in loaded):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
-        made = next((each for each in self.told.get("inputs", ()) if each["storage"] == one["storage"]), None)
-        bounds = made["bounds"] if made else []
-        if made and made["maker"] == "randint" and len(bounds) == 2:
+        source = next((tensor for tensor in self.told.get("inputs", ()) if tensor["storage"] == one["storage"]), None)
+        bounds = source["bounds"] if source else []
+        if source and source["maker"] == "randint" and len(bounds) == 2:
             return f"{write_between(bounds, shape)}.reshape({shape}).to({dtype})"
-        is_drawn = made and made["maker"] == "randperm" and made["shape"] == one["shape"] and not self.each.follows
+        is_drawn = source and source["maker"] == "randperm" and source["shape"] == one["shape"] and not self.each.follows
         if is_drawn or one.get("permutes"):
             return f"torch.randperm({shape.strip('()').rstrip(',')}, device=device).to({dtype})"
         if "filled" in one:
@@ -173,7 +173,7 @@ class Writing:
         if one["dtype"] == "bool":              # either will do
             return f"{write_between((0, 2), shape)}.reshape({shape}).to({dtype})"
         arguments = self.kernel.arguments if self.kernel else ()
-        if any(each.name == name and each.written and not each.loaded for each in arguments):
+        if any(argument.name == name and argument.written and not argument.loaded for argument in arguments):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
         self.asks.append(f"what {name} holds ({one['dtype']})")
         return f"torch.zeros({shape}, dtype={dtype}, device=device)"
@@ -189,9 +189,9 @@ class Writing:
         value: Any = one.get("value")
         if kind == "int":
             return self._formula(f"{part}.{name}.value", value)
-        if kind == "tuple" and all(each["kind"] in ("int", "bool", "float", "str", "none") for each in value):
-            parts = [self._formula(f"{part}.{name}.value.{at}.value", each["value"]) if each["kind"] == "int"
-                     else repr(each["value"]) for at, each in enumerate(value)]
+        if kind == "tuple" and all(element["kind"] in ("int", "bool", "float", "str", "none") for element in value):
+            parts = [self._formula(f"{part}.{name}.value.{index}.value", element["value"]) if element["kind"] == "int"
+                     else repr(element["value"]) for index, element in enumerate(value)]
             return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
         if kind in ("float", "bool", "str", "none"):
             is_finite = kind != "float" or not isinstance(value, str)
@@ -219,10 +219,10 @@ class Writing:
     def _in_arguments(self, formula: str) -> str:
         """Return a formula with sizes of the call as the kernel's arguments tell them."""
         for name in self.dims:
-            at = META.format(name)
+            term = META.format(name)
             is_given = name in self.launch["arguments"] or name in self.launch["constexprs"]
-            if not is_given and at in formula:
-                formula = formula.replace(at, self._from_arguments(name))
+            if not is_given and term in formula:
+                formula = formula.replace(term, self._from_arguments(name))
         return formula
 
     def _of_gpu(self, formula: str) -> str:
@@ -235,12 +235,12 @@ class Writing:
 
     def _from_arguments(self, dim: str) -> str:
         """Return a size of the call as the kernel's arguments tell it: an extent of a tensor."""
-        for name, one in self.tensors.items():
-            for axis in range(len(one["shape"])):
+        for name, tensor in self.tensors.items():
+            for axis in range(len(tensor["shape"])):
                 if self.each.formulas.get(f"arguments.{name}.shape.{axis}") == dim:
                     return f'meta["{name}"].shape[{axis}]'
-        for name, one in self.launch["arguments"].items():
-            if one["kind"] == "int" and self.each.formulas.get(f"arguments.{name}.value") == dim:
+        for name, argument in self.launch["arguments"].items():
+            if argument["kind"] == "int" and self.each.formulas.get(f"arguments.{name}.value") == dim:
                 return META.format(name)
         self.is_here = True                 # no argument of the kernel tells it
         return str(self.dims[dim])
@@ -263,9 +263,9 @@ class Writing:
         return [*lines, f"    out = {first}" if first in self.changed.known else f'    out = torch.empty_like(args["{self.out}"])']
 
     def _own_arguments(self) -> str:
-        given = {name: first for name in self.tensors if (first := self.changed.first(name)) in self.changed.known}
-        given = given if self.out in given else {self.out: "out", **given}
-        return "".join(f', "{name}": {value}' for name, value in given.items())
+        outputs = {name: first for name in self.tensors if (first := self.changed.first(name)) in self.changed.known}
+        outputs = outputs if self.out in outputs else {self.out: "out", **outputs}
+        return "".join(f', "{name}": {value}' for name, value in outputs.items())
 
     def _below(self) -> str:
         above = 1 if self.launch["heuristics_above"] and not self._is_listed() else 0
@@ -274,15 +274,15 @@ class Writing:
     def _tensor_of_call(self, number: int) -> str:
         """Return what of the kernel's arguments is a tensor that the call makes."""
         inputs = self.told.get("inputs", ())
-        made = inputs[number] if number < len(inputs) else None
-        for name, one in self.tensors.items():
-            if made is None or one["storage"] != made["storage"]:
+        source = inputs[number] if number < len(inputs) else None
+        for name, tensor in self.tensors.items():
+            if source is None or tensor["storage"] != source["storage"]:
                 continue
-            if one["shape"] == made["shape"] and one["strides"] == made["strides"]:
+            if tensor["shape"] == source["shape"] and tensor["strides"] == source["strides"]:
                 return f'args["{name}"]'
-            if one["offset"] == made.get("offset", 0):
+            if tensor["offset"] == source.get("offset", 0):
                 self.is_here = True         # the call's own extents are written
-                return f'args["{name}"].as_strided({tuple(made["shape"])}, {tuple(made["strides"])})'
+                return f'args["{name}"].as_strided({tuple(source["shape"])}, {tuple(source["strides"])})'
         raise Refused("an argument of the call is none of the kernel's")
 
     def record(self) -> list[str]:
@@ -295,7 +295,7 @@ class Writing:
         lines = ["OPERATORS = [TritonOperator(",
                  f'    name="{kernel.strip("_")[:40]}", title="{kernel}", kernel={self.launched()}{above},',
                  "    dims=(" + ", ".join(self._dim(name, size) for name, size in self.dims.items()) + ",),",
-                 "    dtypes=(" + ", ".join(f'"{one}"' for one in dtypes) + ",),",
+                 "    dtypes=(" + ", ".join(f'"{dtype}"' for dtype in dtypes) + ",),",
                  "    presets=({" + ", ".join(f'"{name}": {size}' for name, size in self.dims.items()) + "},),",
                  f'    arguments=arguments, grid=GRID, out="{self.out}", reference=reference,',
                  f'    flops="{result}", bytes="{self._bytes()}", unit="{"FLOP/s" if is_product else "B/s"}",']
@@ -320,7 +320,7 @@ class Writing:
         return lines
 
     def default(self) -> dict[str, str]:
-        return {one: repr(value) for one, value in self.each.default.items() if one in self.each.params or one in OPTIONS}
+        return {name: repr(value) for name, value in self.each.default.items() if name in self.each.params or name in OPTIONS}
 
     def _extents(self, name: str) -> list[str]:
         shape = self.tensors.get(name, {}).get("shape", [])
@@ -329,13 +329,13 @@ class Writing:
 
     def _bytes(self) -> str:
         parts = []
-        for name, one in self.tensors.items():
-            size = "size" if one["dtype"] == self.dtype else str(_SIZES.get(one["dtype"], 4))
-            parts.append(" * ".join([size, *[each for each in self._extents(name) if each != "1"]]))
+        for name, tensor in self.tensors.items():
+            size = "size" if tensor["dtype"] == self.dtype else str(_SIZES.get(tensor["dtype"], 4))
+            parts.append(" * ".join([size, *[extent for extent in self._extents(name) if extent != "1"]]))
         return " + ".join(parts)[:480] or "1"
 
     def types(self) -> str:
-        exact = {name: f"torch.{one['dtype']}" for name, one in self.tensors.items() if one["dtype"] in DTYPES}
+        exact = {name: f"torch.{tensor['dtype']}" for name, tensor in self.tensors.items() if tensor["dtype"] in DTYPES}
         return write_mapping(exact)
 
 
@@ -353,7 +353,7 @@ def write_called(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any],
     """
     if not each.dims:
         raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
-    if not [name for name, one in each.launch["arguments"].items() if one["kind"] in ("tensor", "descriptor")]:
+    if not [name for name, argument in each.launch["arguments"].items() if argument["kind"] in ("tensor", "descriptor")]:
         raise Refused(f"{each.name}: the call gives it no tensor")
     writing = Writing(each, kernel, told, call, reference, text)
     grid, rules = writing.grid(), writing.rules()

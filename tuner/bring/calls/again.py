@@ -33,13 +33,13 @@ class Again:
 
     def known(self, dims: Mapping[str, int]) -> dict[str, int]:
         """Return dimensions, constexprs and options of the launch that are whole numbers."""
-        given = {**self.launch["arguments"], **self.launch["constexprs"]}
-        blocks = {name: each["value"] for name, each in given.items() if type(each.get("value")) is int}
-        return {**blocks, **{name: each for name, each in self.launch["options"].items() if type(each) is int}, **self.env(dims)}
+        arguments = {**self.launch["arguments"], **self.launch["constexprs"]}
+        blocks = {name: argument["value"] for name, argument in arguments.items() if type(argument.get("value")) is int}
+        return {**blocks, **{name: knob for name, knob in self.launch["options"].items() if type(knob) is int}, **self.env(dims)}
 
     def shapes(self) -> list[Any]:
         """Return the extents of each tensor that the kernel is given."""
-        return [each.get("shape") for each in self.launch["arguments"].values() if each["kind"] in ("tensor", "descriptor")]
+        return [tensor.get("shape") for tensor in self.launch["arguments"].values() if tensor["kind"] in ("tensor", "descriptor")]
 
     def moves(self, base: Again, blocks: Sequence[str]) -> bool:
         """Return whether another choice changes blocks or options, and no tensor's extents."""
@@ -62,17 +62,17 @@ class Again:
 def read_again(told: Mapping[str, Any], at: int, launch: Mapping[str, Any]) -> Iterator[Again]:
     """Yield the launch at `at` as it is, and in each call that goes the same way through the host."""
     yield Again(launch)
-    for one in told.get("with_sizes", ()):
-        if (same := _same(one["launches"], at, told)) is not None:
-            yield Again(same, one["size"], one["is"])
-    for one in told.get("with_choices", ()):
-        if (same := _same(one["launches"], at, told)) is not None:
-            yield Again(same, choice=one["choice"], chosen=one["is"])
+    for trial in told.get("with_sizes", ()):
+        if (same := _same(trial["launches"], at, told)) is not None:
+            yield Again(same, trial["size"], trial["is"])
+    for trial in told.get("with_choices", ()):
+        if (same := _same(trial["launches"], at, told)) is not None:
+            yield Again(same, choice=trial["choice"], chosen=trial["is"])
 
 
 def _same(launches: Sequence[Mapping[str, Any]], at: int, told: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the launch that stands where this one stood; another count or order of kernels is another way through the host."""
-    names = [each["kernel"] for each in told["launches"]]
-    if [each["kernel"] for each in launches] != names:
+    names = [launch["kernel"] for launch in told["launches"]]
+    if [launch["kernel"] for launch in launches] != names:
         return None
     return launches[at]

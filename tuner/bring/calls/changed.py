@@ -49,27 +49,27 @@ def read_changed(launch: Mapping[str, Any], kernel: Kernel | None, inputs: Seque
 
     is_later  whether other kernels of the call are launched before
     """
-    tensors = {name: one for name, one in launch["arguments"].items() if one["kind"] == "tensor"}
+    tensors = {name: argument for name, argument in launch["arguments"].items() if argument["kind"] == "tensor"}
     same = _find_same(tensors)
     autotune = launch["autotune"]
     resets = [name for name in (*autotune["reset_to_zero"], *autotune["restore_value"]) if name in tensors] if autotune else []
     arguments = kernel.arguments if kernel else ()
-    written = {same.get(each.name, each.name) for each in arguments if each.written}
-    read = {same.get(each.name, each.name) for each in arguments if each.loaded}
-    changed = [name for name in tensors if name in written & read and name not in resets
+    written = {same.get(argument.name, argument.name) for argument in arguments if argument.written}
+    reads = {same.get(argument.name, argument.name) for argument in arguments if argument.loaded}
+    changed = [name for name in tensors if name in written & reads and name not in resets
                and not tensors[name].get("anything")]
     holds = {name: float(tensors[name]["filled"]) for name in changed if "filled" in tensors[name]}
-    made = {one["storage"] for one in inputs}
+    keys = {tensor["storage"] for tensor in inputs}
     return Changed(same, holds, [name for name in changed if name not in holds and (
-        tensors[name]["storage"] in made or (is_later and ("float" in tensors[name]["dtype"] or KNOWN & tensors[name].keys())))],
+        tensors[name]["storage"] in keys or (is_later and ("float" in tensors[name]["dtype"] or KNOWN & tensors[name].keys())))],
                    resets)
 
 
 def _find_same(tensors: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     first: dict[tuple[Any, ...], str] = {}
     same = {}
-    for name, one in tensors.items():
-        place = (one["storage"], one["offset"], tuple(one["shape"]), tuple(one["strides"]), one["dtype"])
+    for name, tensor in tensors.items():
+        place = (tensor["storage"], tensor["offset"], tuple(tensor["shape"]), tuple(tensor["strides"]), tensor["dtype"])
         if place in first:
             same[name] = first[place]
         else:

@@ -41,7 +41,7 @@ class Choices:
 def mark_choices(tree: ast.Module) -> ast.Module:
     """Return the module's tree with its choices marked."""
     for function in [node for node in ast.walk(tree) if isinstance(node, _Function) and not _is_kernel(node)]:
-        function.decorator_list = [each for each in function.decorator_list if not _keeps_results(each)]
+        function.decorator_list = [decorator for decorator in function.decorator_list if not _keeps_results(decorator)]
         launches = list(_launches(function))
         if not launches:
             continue
@@ -50,22 +50,22 @@ def mark_choices(tree: ast.Module) -> ast.Module:
         of_module = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
         local = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         local |= {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-        read = _Same({text: f"{function.name}.{text}" for launch in launches for text in _read_of_objects(launch)})
-        function.body = [read.visit(each) for each in function.body]
+        marker = _Same({text: f"{function.name}.{text}" for launch in launches for text in _read_of_objects(launch)})
+        function.body = [marker.visit(statement) for statement in function.body]
         for launch in launches:
             _mark_numbers(launch, function, grids)
-        function.body = [_Globals(local - of_module).visit(each) for each in function.body]
+        function.body = [_Globals(local - of_module).visit(statement) for statement in function.body]
         function.body = _mark_names(function.body, names - of_module, function.name)
-        parameters = [each.arg for each in (*function.args.args, *function.args.kwonlyargs) if each.arg in names]
-        at = 1 if ast.get_docstring(function) is not None else 0
-        where = function.body[at] if at < len(function.body) else function.body[-1]
-        function.body[at:at] = [_marked(name, function.name, where) for name in parameters]
+        parameters = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs) if argument.arg in names]
+        index = 1 if ast.get_docstring(function) is not None else 0
+        where = function.body[index] if index < len(function.body) else function.body[-1]
+        function.body[index:index] = [_marked(name, function.name, where) for name in parameters]
     marked: ast.Module = MarkLiterals(CHOOSE).visit(tree)
     return ast.fix_missing_locations(marked)
 
 
 def _is_kernel(function: _Function) -> bool:
-    return any("jit" in ast.unparse(each) for each in function.decorator_list)
+    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def _keeps_results(decorator: ast.expr) -> bool:
@@ -82,20 +82,20 @@ def _launches(function: _Function) -> Iterator[ast.Call]:
 
 def _makers_of_grids(function: _Function, launches: list[ast.Call]) -> list[Any]:
     """Return the assignments and functions that make what launches take as their grids, and those that make what these read."""
-    made = [node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.FunctionDef) and node is not function]
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.FunctionDef) and node is not function]
     reads = {name.id for launch in launches if isinstance(launch.func, ast.Subscript)
              for name in ast.walk(launch.func.slice) if isinstance(name, ast.Name)}
-    found: list[Any] = []
-    while more := [node for node in made if node not in found and reads & _names_made(node)]:
-        found += more
+    makers: list[Any] = []
+    while more := [node for node in nodes if node not in makers and reads & _names_made(node)]:
+        makers += more
         reads |= {name.id for node in more for name in ast.walk(node) if isinstance(name, ast.Name)}
-    return found
+    return makers
 
 
 def _names_made(node: ast.Assign | ast.FunctionDef) -> set[str]:
     if isinstance(node, ast.FunctionDef):
         return {node.name}
-    return {each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
 
 
 def _read_of_objects(launch: ast.Call) -> Iterator[str]:
@@ -163,10 +163,10 @@ def _call(key: str, value: ast.expr) -> ast.Call:
 
 
 def _marked(name: str, function: str, where: ast.AST) -> ast.stmt:
-    made = ast.parse(f"{name} = {CHOOSE}({f'{function}.{name}'!r}, {name})").body[0]
-    for node in ast.walk(made):
+    statement = ast.parse(f"{name} = {CHOOSE}({f'{function}.{name}'!r}, {name})").body[0]
+    for node in ast.walk(statement):
         ast.copy_location(node, where)
-    return made
+    return statement
 
 
 def _mark_names(body: list[ast.stmt], names: set[str], function: str) -> list[ast.stmt]:

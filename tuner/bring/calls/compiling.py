@@ -13,18 +13,18 @@ from tuner.bring.calls.recorder import Launch
 
 def compile_launch(launch: Launch, config: Mapping[str, Any]) -> Any:
     """Return the launch's kernel, compiled with this configuration in place of what was chosen."""
-    given = {name: _without_mode(value) for name, value in launch.given.items()}
+    arguments = {name: _without_mode(value) for name, value in launch.given.items()}
     if launch.hook is not None:
-        launch.hook({**given, **config})
+        launch.hook({**arguments, **config})
     options = {name: value for name, value in launch.options.items() if name not in config}
-    return launch.kernel.warmup(grid=(1,), **{**given, **options, **config})
+    return launch.kernel.warmup(grid=(1,), **{**arguments, **options, **config})
 
 
 def _without_mode(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty_strided(tuple(value.shape), value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, tuple):
-        return tuple(_without_mode(each) for each in value)
+        return tuple(_without_mode(element) for element in value)
     if hasattr(value, "base") and hasattr(value, "block_shape"):
         descriptor = copy.copy(value)
         descriptor.base = _without_mode(value.base)

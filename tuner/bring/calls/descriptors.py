@@ -25,16 +25,16 @@ def descriptor_rules(launch: Mapping[str, Any], points: Sequence[Again], dims: M
     of_hook = autotune.get("blocks", [])            # where an autotuner's hook sets them
     if launch["gluon"] or (autotune and (launch["heuristics_above"] or bool(of_hook) != autotune["pre_hook"])):
         return {}
-    for name, one in launch["arguments"].items():
-        if one["kind"] != "descriptor":
+    for name, argument in launch["arguments"].items():
+        if argument["kind"] != "descriptor":
             continue
-        base = one["base"]
-        is_whole = (one["shape"], one["strides"], 0) == (base["shape"], base["strides"], base["offset"])
-        given = [(again.known(dims), each["block"]) for again in points
-                 if (each := again.launch["arguments"].get(name, {})).get("kind") == "descriptor"]
+        base = argument["base"]
+        is_whole = (argument["shape"], argument["strides"], 0) == (base["shape"], base["strides"], base["offset"])
+        given = [(again.known(dims), descriptor["block"]) for again in points
+                 if (descriptor := again.launch["arguments"].get(name, {})).get("kind") == "descriptor"]
         given += [({**points[0].known(dims), **each["config"]}, each["blocks"][name]) for each in of_hook if name in each["blocks"]]
-        block = [fit([(known, extents[axis]) for known, extents in given if axis < len(extents)], sizes, blocks, meta)
-                 for axis in range(len(one["block"]))]
+        block = [fit([(env, extents[axis]) for env, extents in given if axis < len(extents)], sizes, blocks, meta)
+                 for axis in range(len(argument["block"]))]
         if is_whole and None not in block:
             rules[name] = f"TensorDescriptor.from_tensor({meta.format(name)}, [{', '.join(map(str, block))}])"
     return rules
@@ -43,7 +43,7 @@ def descriptor_rules(launch: Mapping[str, Any], points: Sequence[Again], dims: M
 def is_extent(name: str, points: Sequence[Again]) -> bool:
     """Return whether blocks of descriptors follow a constexpr: their extents are its values wherever it was chosen otherwise."""
     def extents(again: Again) -> set[int]:
-        return {extent for one in again.launch["arguments"].values() if one["kind"] == "descriptor" for extent in one["block"]}
+        return {extent for spec in again.launch["arguments"].values() if spec["kind"] == "descriptor" for extent in spec["block"]}
 
     chosen = [again for again in points if again.choice and again.constexpr(name) != points[0].constexpr(name)]
     return bool(chosen) and all(again.constexpr(name) in extents(again) for again in (points[0], *chosen))
@@ -51,5 +51,5 @@ def is_extent(name: str, points: Sequence[Again]) -> bool:
 
 def with_tensors(launch: Mapping[str, Any], rules: Mapping[str, str]) -> dict[str, Any]:
     """Return the launch with the tensors of those descriptors in their places."""
-    given = {name: one["base"] if name in rules else one for name, one in launch["arguments"].items()}
-    return {**launch, "arguments": given}
+    arguments = {name: argument["base"] if name in rules else argument for name, argument in launch["arguments"].items()}
+    return {**launch, "arguments": arguments}

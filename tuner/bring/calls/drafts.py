@@ -18,15 +18,15 @@ def draft_of_call(path: Path, name: str, call: str, dtype: str = "", reference: 
     """Return the adapter of the kernel `name` of a call, of its only one where none is named. Raises Refused."""
     if reference and reference not in _functions_of(path):
         raise Refused(f"{path.name} has no function {reference}")
-    with asked_calls(path, call) as asked:
-        told = record_of(asked, call, dtype)
-        launched = read_recorded(path, told)
-    chosen = [each for each in launched if not name or name in (each[0].name, each[1].name if each[1] else "")]
+    with asked_calls(path, call) as child:
+        record = record_of(child, call, dtype)
+        launched = read_recorded(path, record)
+    chosen = [pair for pair in launched if not name or name in (pair[0].name, pair[1].name if pair[1] else "")]
     if len(chosen) != 1:
-        names = ", ".join(each.name for each, _ in launched)
+        names = ", ".join(entry.name for entry, _ in launched)
         raise Refused(f"the call launches {names}: name one, as {path.name}:NAME")
-    each, kernel = chosen[0]
-    return write_called(each, kernel, told, read_call(call), ".".join(package_of(path)[1]), reference, path.read_text())
+    entry, kernel = chosen[0]
+    return write_called(entry, kernel, record, read_call(call), ".".join(package_of(path)[1]), reference, path.read_text())
 
 
 def _functions_of(path: Path) -> set[str]:

@@ -64,9 +64,9 @@ def _root(node: ast.expr) -> str:
 
 def _numbers(tree: ast.expr) -> list[int]:
     """Return the whole numbers of a call that may be others: no powers, and none within brackets."""
-    fixed = [each.slice for each in ast.walk(tree) if isinstance(each, ast.Subscript)]
-    fixed += [each.right for each in ast.walk(tree) if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Pow)]
-    stay = {id(node) for each in fixed for node in ast.walk(each)}
+    fixed = [part.slice for part in ast.walk(tree) if isinstance(part, ast.Subscript)]
+    fixed += [part.right for part in ast.walk(tree) if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Pow)]
+    stay = {id(node) for expression in fixed for node in ast.walk(expression)}
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 2
             and id(node) not in stay]
 
@@ -90,26 +90,26 @@ def _check(node: ast.AST, depth: int) -> None:
         return
     if isinstance(node, ast.Subscript):         # one of several results, a part of a tensor
         _check(node.value, depth + 1)
-        for one in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-            for each in (one.lower, one.upper, one.step) if isinstance(one, ast.Slice) else (one,):
-                if each is not None and not _is_place(each):
+        for element in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+            for bound in (element.lower, element.upper, element.step) if isinstance(element, ast.Slice) else (element,):
+                if bound is not None and not _is_place(bound):
                     raise Refused(f"{ast.unparse(node)[-40:]}: parts are told by numbers, like [0] and [:, :64]")
         return
     if isinstance(node, ast.Call):
-        if any(each.arg is None for each in node.keywords) or any(isinstance(each, ast.Starred) for each in node.args):
+        if any(pair.arg is None for pair in node.keywords) or any(isinstance(argument, ast.Starred) for argument in node.args):
             raise Refused("* and ** are not allowed: write the arguments out")
-        for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
-            _check(each, depth + 1)
+        for child in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
+            _check(child, depth + 1)
         return
     if isinstance(node, ast.List | ast.Tuple):
-        for one in node.elts:
-            _check(one, depth + 1)
+        for child in node.elts:
+            _check(child, depth + 1)
         return
     if isinstance(node, ast.Dict):              # a struct of C++
-        for key, one in zip(node.keys, node.values, strict=True):
+        for key, child in zip(node.keys, node.values, strict=True):
             if not isinstance(key, ast.Constant) or not isinstance(key.value, str) or not key.value.isidentifier():
                 raise Refused("a struct is given by its fields: {\"rows\": 4096, \"x\": randn(4096, 64)}")
-            _check(one, depth + 1)
+            _check(child, depth + 1)
         return
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         _check(node.operand, depth + 1)
@@ -162,7 +162,7 @@ class Evaluation:
         if isinstance(node, ast.Subscript):
             return self._part(node)
         if isinstance(node, ast.List | ast.Tuple):
-            values = [self.value(each) for each in node.elts]
+            values = [self.value(element) for element in node.elts]
             return values if isinstance(node, ast.List) else tuple(values)
         if isinstance(node, ast.Dict):
             return {key.value: self.value(each) for key, each in zip(node.keys, node.values, strict=True)}    # type: ignore[union-attr]
@@ -177,11 +177,11 @@ class Evaluation:
     def _part(self, node: ast.Subscript) -> Any:
         """Return one of several results, or a part of a tensor: its numbers are no sizes of the call."""
         whole = self.value(node.value)
-        at = _place(node.slice)
+        index = _place(node.slice)
         try:
-            return whole[at]
+            return whole[index]
         except (TypeError, IndexError, KeyError) as error:
-            raise Refused(f"{ast.unparse(node)[-40:]}: the call returns no {at!r} ({error})"[:200]) from error
+            raise Refused(f"{ast.unparse(node)[-40:]}: the call returns no {index!r} ({error})"[:200]) from error
 
     def _number(self, node: ast.expr) -> Any:
         value = self.value(node)
@@ -203,8 +203,8 @@ class Evaluation:
             return self._of_torch(ast.unparse(node).removeprefix("torch."))
         base = self.value(node.value)
         if isinstance(base, ModuleType) and not self.is_own(base):
-            if (found := self.of_torch(f"{base.__name__}.{node.attr}".removeprefix("torch."))) is not None:
-                return found
+            if (member := self.of_torch(f"{base.__name__}.{node.attr}".removeprefix("torch."))) is not None:
+                return member
             raise Refused(f"{ast.unparse(node)[:60]}: names of the file itself are called, not of modules that it imports")
         if _root(node) not in self.names and not self.is_tensor(base) and not _is_called(node):
             raise Refused(f"{ast.unparse(node)[:60]}: attributes are of the file's names, tensors and results")
@@ -213,30 +213,30 @@ class Evaluation:
     def _of_torch(self, path: str) -> Any:
         if path in DTYPES:
             return self.dtype(DTYPES[path])
-        if (found := self.of_torch(path)) is None:
+        if (member := self.of_torch(path)) is None:
             raise Refused(f"torch.{path} is no dtype and no function of tensors")
-        return found
+        return member
 
     def _call(self, node: ast.Call) -> Any:
         maker = _maker(node.func, self.names)
         function = None if maker else self.value(node.func)
         if not maker and not callable(function):
             raise Refused(f"{ast.unparse(node.func)[:60]} is {function!r:.40} once the file is imported: it cannot be called")
-        given = [self.value(each) for each in node.args]
-        keywords = {str(each.arg): self.value(each.value) for each in node.keywords}
-        return self.make(maker, given, keywords) if function is None else function(*given, **keywords)
+        arguments = [self.value(argument) for argument in node.args]
+        keywords = {str(keyword.arg): self.value(keyword.value) for keyword in node.keywords}
+        return self.make(maker, arguments, keywords) if function is None else function(*arguments, **keywords)
 
 
 def _is_called(node: ast.expr) -> bool:
-    return any(isinstance(each, ast.Call) for each in ast.walk(node))
+    return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def _place(node: ast.expr) -> Any:
     """Return what stands within brackets: a number, a text, a range, several."""
     if isinstance(node, ast.Tuple):
-        return tuple(_place(each) for each in node.elts)
+        return tuple(_place(element) for element in node.elts)
     if isinstance(node, ast.Slice):
-        return slice(*(None if each is None else _place(each) for each in (node.lower, node.upper, node.step)))
+        return slice(*(None if bound is None else _place(bound) for bound in (node.lower, node.upper, node.step)))
     return ast.literal_eval(node)
 
 

@@ -37,7 +37,7 @@ class _Numbers:
         def at(name: str) -> list[int]:
             return [env.get(name, 0) for env, _ in points]
 
-        self.numbers = [each for _, each in points]
+        self.numbers = [number for _, number in points]
         self.first = points[0][1]
         self.most = {each for _, each in points}
         ordered = sorted(sizes, key=lambda name: ("stride" in name.lower(), len(set(at(name))) == 1))
@@ -55,7 +55,7 @@ _Formula = tuple[str, list[int]]
 
 
 def _covered(size: _Formula, block: _Formula) -> _Formula:
-    return f"triton.cdiv({size[0]}, {block[0]})", [-(-each // by) for each, by in zip(size[1], block[1], strict=True)]
+    return f"triton.cdiv({size[0]}, {block[0]})", [-(-extent // by) for extent, by in zip(size[1], block[1], strict=True)]
 
 
 def _pairs(blocks: Sequence[_Formula]) -> Iterator[_Formula]:
@@ -85,12 +85,12 @@ def _formulas(points: Sequence[Point], sizes: Sequence[str], blocks: Sequence[st
     for product in _products(factors[:40], 2):
         yield from _of_product(product, numbers)
     for by, values in numbers.blocks:          # a split along the sum: programs for each part
-        for text, each in [*factors[:20], *_products(factors[:20], 2)]:
-            yield f"{text} * {by}", [one * times for one, times in zip(each, values, strict=True)]
+        for text, terms in [*factors[:20], *_products(factors[:20], 2)]:
+            yield f"{text} * {by}", [term * times for term, times in zip(terms, values, strict=True)]
     yield from _products(factors[:MOST_FACTORS], 3)
-    for text, each in [*factors[:40], *_products(factors[:40], 2)]:       # a fixed number of programs that share the tiles
-        yield from ((f"min({text}, {most})", [min(one, most) for one in each]) for most in numbers.most)
-    tiles = [(f"triton.cdiv({text}, {by})", [-(-one // by) for one in each]) for text, each in numbers.sizes for by in fixed]
+    for text, terms in [*factors[:40], *_products(factors[:40], 2)]:       # a fixed number of programs that share the tiles
+        yield from ((f"min({text}, {most})", [min(term, most) for term in terms]) for most in numbers.most)
+    tiles = [(f"triton.cdiv({text}, {by})", [-(-term // by) for term in terms]) for text, terms in numbers.sizes for by in fixed]
     yield from _products([*numbers.sizes, *tiles][:MOST_FACTORS + len(tiles)], 2)
     yield from _products(numbers.sizes, 4)
 
@@ -101,19 +101,19 @@ def _of_one(factor: _Formula, numbers: _Numbers) -> Iterator[_Formula]:
     whole = values[0]
     if first and whole % first == 0 and whole // first > 1:
         by = whole // first
-        yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
+        yield f"triton.cdiv({text}, {by})", [-(-number // by) for number in values]
     if whole and first % whole == 0:
-        yield f"{text} * {first // whole}", [each * (first // whole) for each in values]
-    yield f"triton.next_power_of_2({text})", [_power(each) for each in values]
+        yield f"{text} * {first // whole}", [number * (first // whole) for number in values]
+    yield f"triton.next_power_of_2({text})", [_power(number) for number in values]
     for by in _POWERS:
-        yield f"triton.cdiv({text}, {by})", [-(-each // by) for each in values]
+        yield f"triton.cdiv({text}, {by})", [-(-number // by) for number in values]
     for least in (16, 32, 64, 128):
-        yield f"max({least}, triton.next_power_of_2({text}))", [max(least, _power(each)) for each in values]
+        yield f"max({least}, triton.next_power_of_2({text}))", [max(least, _power(number)) for number in values]
     for most in numbers.most:
-        yield f"min(triton.next_power_of_2({text}), {most})", [min(_power(each), most) for each in values]
-        yield f"min({text}, {most})", [min(each, most) for each in values]
-    yield f"{text} + 1", [each + 1 for each in values]
-    yield f"{text} - 1", [each - 1 for each in values]
+        yield f"min(triton.next_power_of_2({text}), {most})", [min(_power(number), most) for number in values]
+        yield f"min({text}, {most})", [min(number, most) for number in values]
+    yield f"{text} + 1", [number + 1 for number in values]
+    yield f"{text} - 1", [number - 1 for number in values]
 
 
 def _of_product(product: _Formula, numbers: _Numbers) -> Iterator[_Formula]:
@@ -122,19 +122,19 @@ def _of_product(product: _Formula, numbers: _Numbers) -> Iterator[_Formula]:
     yield product
     if first and values[0] % first == 0 and values[0] // first > 1:
         by = values[0] // first
-        yield f"{text} // {by}", [each // by for each in values]
+        yield f"{text} // {by}", [number // by for number in values]
     for name, sizes in numbers.sizes:
         if min(sizes) > 0:
-            yield f"({text}) // {name}", [each // one for each, one in zip(values, sizes, strict=True)]
+            yield f"({text}) // {name}", [number // size for number, size in zip(values, sizes, strict=True)]
     if values[0] and first % values[0] == 0 and first // values[0] > 1:
-        yield f"{text} * {first // values[0]}", [each * (first // values[0]) for each in values]
+        yield f"{text} * {first // values[0]}", [number * (first // values[0]) for number in values]
 
 
 def _products(factors: Sequence[tuple[str, list[int]]], count: int) -> Iterator[tuple[str, list[int]]]:
     for chosen in combinations_with_replacement(factors, count):
         values = [1] * len(chosen[0][1])
-        for _, each in chosen:
-            values = [product * one for product, one in zip(values, each, strict=True)]
+        for _, terms in chosen:
+            values = [product * term for product, term in zip(values, terms, strict=True)]
         yield " * ".join(text for text, _ in chosen), values
 
 
@@ -146,22 +146,22 @@ def _paired(named: Sequence[tuple[str, list[int]]], first: int) -> Iterator[tupl
     """Yield what two numbers give, or one and a constant: quotients, differences, sums, what is padded to a multiple."""
     for text, values in named:
         for by in dict.fromkeys([*([values[0] // first] if first and values[0] >= first else []), *_POWERS]):
-            yield f"{text} // {by}", [each // by for each in values]
-            yield f"triton.cdiv({text}, {by}) * {by}", [-(-each // by) * by for each in values]
-            yield f"{text} // {by} + 1", [each // by + 1 for each in values]
-        yield f"({text} - 1).bit_length()", [(each - 1).bit_length() for each in values]
-        yield f"({text}).bit_length() - 1", [each.bit_length() - 1 for each in values]
-    for (one, ones), (other, others) in permutations(named, 2):
+            yield f"{text} // {by}", [number // by for number in values]
+            yield f"triton.cdiv({text}, {by}) * {by}", [-(-number // by) * by for number in values]
+            yield f"{text} // {by} + 1", [number // by + 1 for number in values]
+        yield f"({text} - 1).bit_length()", [(number - 1).bit_length() for number in values]
+        yield f"({text}).bit_length() - 1", [number.bit_length() - 1 for number in values]
+    for (term, ones), (other, others) in permutations(named, 2):
         pairs = list(zip(ones, others, strict=True))
-        if all(each > 0 for each in others):
-            yield f"{one} // {other}", [left // right for left, right in pairs]
-            yield f"triton.cdiv({one}, {other})", [-(-left // right) for left, right in pairs]
-            yield f"triton.next_power_of_2({one} // {other})", [_power(left // right) for left, right in pairs]
-            yield f"triton.cdiv({one}, {other}) * {other}", [-(-left // right) * right for left, right in pairs]
-            yield f"{one} // {other} + 1", [left // right + 1 for left, right in pairs]
-        yield f"{one} - {other}", [left - right for left, right in pairs]
-        yield f"{one} + {other}", [left + right for left, right in pairs]
-        yield f"min({one}, {other})", [min(left, right) for left, right in pairs]
+        if all(number > 0 for number in others):
+            yield f"{term} // {other}", [left // right for left, right in pairs]
+            yield f"triton.cdiv({term}, {other})", [-(-left // right) for left, right in pairs]
+            yield f"triton.next_power_of_2({term} // {other})", [_power(left // right) for left, right in pairs]
+            yield f"triton.cdiv({term}, {other}) * {other}", [-(-left // right) * right for left, right in pairs]
+            yield f"{term} // {other} + 1", [left // right + 1 for left, right in pairs]
+        yield f"{term} - {other}", [left - right for left, right in pairs]
+        yield f"{term} + {other}", [left + right for left, right in pairs]
+        yield f"min({term}, {other})", [min(left, right) for left, right in pairs]
 
 
 def fit_flag(points: Sequence[tuple[Mapping[str, int], bool]], sizes: Sequence[str], blocks: Sequence[str] = (),
@@ -169,17 +169,17 @@ def fit_flag(points: Sequence[tuple[Mapping[str, int], bool]], sizes: Sequence[s
     """Return a comparison that holds where the flag is set and nowhere else; None where none of the simple ones does."""
     flags = [value for _, value in points]
     named = [(as_meta.format(name), [env.get(name, 0) for env, _ in points]) for name in [*blocks, *sizes]]
-    named = [(text, values) for text, values in named if all(each > 0 for each in values)]
-    multiples = [(one, other, ones, others) for (one, ones), (other, others) in permutations(named, 2)]
-    multiples += [(one, str(by), ones, [by] * len(ones)) for one, ones in named for by in _POWERS]
-    for one, other, ones, others in multiples:
+    named = [(text, values) for text, values in named if all(number > 0 for number in values)]
+    multiples = [(term, other, ones, others) for (term, ones), (other, others) in permutations(named, 2)]
+    multiples += [(term, str(by), ones, [by] * len(ones)) for term, ones in named for by in _POWERS]
+    for term, other, ones, others in multiples:
         pairs = list(zip(ones, others, strict=True))
-        for text, values in ((f"{one} % {other} == 0", [left % right == 0 for left, right in pairs]),
-                             (f"{one} >= {other}", [left >= right for left, right in pairs]),
-                             (f"{one} > {other}", [left > right for left, right in pairs])):
+        for text, values in ((f"{term} % {other} == 0", [left % right == 0 for left, right in pairs]),
+                             (f"{term} >= {other}", [left >= right for left, right in pairs]),
+                             (f"{term} > {other}", [left > right for left, right in pairs])):
             if values == flags:
                 return text
-            if [not each for each in values] == flags:
+            if [not flag for flag in values] == flags:
                 return f"not {text}"
     return None
 
@@ -187,13 +187,13 @@ def fit_flag(points: Sequence[tuple[Mapping[str, int], bool]], sizes: Sequence[s
 def fit_fraction(points: Sequence[tuple[Mapping[str, int], float]], sizes: Sequence[str]) -> str | None:
     """Return a fraction as a power of a size, or of the product of two, times a constant: `1.4427 * D ** -0.5`."""
     named = [(name, [env.get(name, 0) for env, _ in points]) for name in sizes]
-    named += [(f"({one} * {other})", [left * right for left, right in zip(ones, others, strict=True)])
-              for (one, ones), (other, others) in permutations(named, 2)]
+    named += [(f"({term} * {other})", [left * right for left, right in zip(ones, others, strict=True)])
+              for (term, ones), (other, others) in permutations(named, 2)]
     for text, values in named:
-        if not all(each > 0 for each in values):
+        if not all(number > 0 for number in values):
             continue
         for power in (-0.5, -1, 0.5, 1):
-            factors = [value / each ** power for each, (_, value) in zip(values, points, strict=True)]
+            factors = [value / number ** power for number, (_, value) in zip(values, points, strict=True)]
             if all(math.isclose(factor, factors[0], rel_tol=1e-6) for factor in factors):
                 constant = "" if math.isclose(factors[0], 1, rel_tol=1e-9) else f"{factors[0]!r} * "
                 return f"{constant}1 / {text}" if power == -1 else f"{constant}{text}" + ("" if power == 1 else f" ** {power}")

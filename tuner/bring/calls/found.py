@@ -24,19 +24,19 @@ REFERENCE = ("no function of the file is named as the reference (--reference NAM
 
 def read_recorded(path: Path, told: Mapping[str, Any]) -> list[tuple[Recorded, Kernel | None]]:
     """Return each kernel that the call launches, with what the text of its file says of it."""
-    given: dict[str, dict[str, Any]] = {}
+    constants: dict[str, dict[str, Any]] = {}
     for launch in reversed(told.get("launches", [])):           # the first launch of each holds
-        given[launch["kernel"]] = {name: value.get("value") for name, value in launch["constexprs"].items()
-                                   if value["kind"] in ("int", "bool", "str", "none")}
-    kernels = _kernels_of(path, given)
+        constants[launch["kernel"]] = {name: value.get("value") for name, value in launch["constexprs"].items()
+                                       if value["kind"] in ("int", "bool", "str", "none")}
+    kernels = _kernels_of(path, constants)
     root = package_of(path)[0]
     for launch in told.get("launches", []):
         place = Path(str(launch.get("file", "")))
         if launch["kernel"] not in kernels and place.is_relative_to(root) and place.suffix == ".py":
-            kernels |= {name: each for name, each in _kernels_of(place, given).items() if name not in kernels}
-    by_function = {each.function or name: each for name, each in kernels.items()}
+            kernels |= {name: kernel for name, kernel in _kernels_of(place, constants).items() if name not in kernels}
+    by_function = {kernel.function or name: kernel for name, kernel in kernels.items()}
     seen = {**told, "launches": list(_without_written(told.get("launches", ()), by_function, told.get("ran", ())))}
-    return [(each, by_function.get(each.name)) for each in understand(seen, by_function)]
+    return [(entry, by_function.get(entry.name)) for entry in understand(seen, by_function)]
 
 
 def _without_written(launches: Sequence[Mapping[str, Any]], kernels: Mapping[str, Kernel], ran: Collection[str]
@@ -51,8 +51,8 @@ def _without_written(launches: Sequence[Mapping[str, Any]], kernels: Mapping[str
                      for name, one in launch["arguments"].items()}
         yield {**launch, "arguments": arguments}
         kernel = kernels.get(launch["kernel"]) if launch["kernel"] not in ran else None
-        written |= {launch["arguments"][each.name]["storage"] for each in (kernel.arguments if kernel else ())
-                    if each.written and launch["arguments"].get(each.name, {}).get("kind") == "tensor"}
+        written |= {launch["arguments"][argument.name]["storage"] for argument in (kernel.arguments if kernel else ())
+                    if argument.written and launch["arguments"].get(argument.name, {}).get("kind") == "tensor"}
 
 
 def _kernels_of(path: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[str, Kernel]:
@@ -66,24 +66,24 @@ def found_of(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], sto
              ) -> tuple[Found, list[dict[str, Any]]]:
     """Return what is found of one kernel of the call, and the samples to compile."""
     launch = each.launch
-    found = Found(kernel.name if kernel else each.name, "triton.autotune" if launch["autotune"] else "triton.jit",
+    facts = Found(kernel.name if kernel else each.name, "triton.autotune" if launch["autotune"] else "triton.jit",
                   kernel.line if kernel else int(launch["line"]))
     written = {argument.name for argument in kernel.arguments if argument.written} if kernel else set()
-    found.arguments = [_argument(name, value, name in written) for name, value in told["launches"][each.at]["arguments"].items()]
-    found.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
-    found.default = dict(each.default)
-    found.recorded = _recorded(each, told)
-    found.notes = [*_notes(each, told, stood_in), *read_changed(launch, kernel, told.get("inputs", ()), each.at > 0).notes(),
+    facts.arguments = [_argument(name, value, name in written) for name, value in told["launches"][each.at]["arguments"].items()]
+    facts.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
+    facts.default = dict(each.default)
+    facts.recorded = _recorded(each, told)
+    facts.notes = [*_notes(each, told, stood_in), *read_changed(launch, kernel, told.get("inputs", ()), each.at > 0).notes(),
                    REFERENCE]
-    found.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
+    facts.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
     if not [name for name in each.params if len(each.params[name]) > 1]:
-        found.problems.append(Problem("nothing can be tuned: the host chooses no block", ""))
-    space = _space(each, kernel, found)
+        facts.problems.append(Problem("nothing can be tuned: the host chooses no block", ""))
+    space = _space(each, kernel, facts)
     if space is None:
-        return found, []
-    jobs = [{"name": found.name, "config": config, "launch": each.at, "arguments": [], "constexprs": {}, "dtype": "", "shape": {}}
-            for config in choose_samples(found.default, space, samples)]
-    return found, jobs
+        return facts, []
+    jobs = [{"name": facts.name, "config": config, "launch": each.at, "arguments": [], "constexprs": {}, "dtype": "", "shape": {}}
+            for config in choose_samples(facts.default, space, samples)]
+    return facts, jobs
 
 
 def _space(each: Recorded, kernel: Kernel | None, found: Found) -> Space | None:

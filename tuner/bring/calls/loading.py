@@ -167,10 +167,10 @@ class Own:
 def _tried(tree: ast.Module) -> Iterator[str]:
     """Yield modules that the file itself is prepared to lack."""
     for block in ast.walk(tree):
-        if isinstance(block, ast.Try) and any(_catches(each) for each in block.handlers):
+        if isinstance(block, ast.Try) and any(_catches(handler) for handler in block.handlers):
             for node in (inner for statement in block.body for inner in ast.walk(statement)):
                 if isinstance(node, ast.Import):
-                    yield from (each.name for each in node.names)
+                    yield from (alias.name for alias in node.names)
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     yield node.module
 
@@ -191,22 +191,22 @@ def load_tolerantly(path: Path, choices: Choices, is_first_try: bool = False) ->
     is_first_try  what asks for a GPU is raised in any case: the file is imported again where one is answered for
     """
     root, names = package_of(path)
-    seen = Seen()
-    seen.given = forget_given
-    own = Own(root, names[0] if len(names) > 1 else "", seen, choices, is_first_try)
+    report = Seen()
+    report.given = forget_given
+    own = Own(root, names[0] if len(names) > 1 else "", report, choices, is_first_try)
     sys.path.insert(0, str(root))
     sys.meta_path.insert(0, own)
-    sys.meta_path.append(_Finder(seen, root))
+    sys.meta_path.append(_Finder(report, root))
     name = ".".join(names)
-    for at in range(1, len(names)):
-        _import_folder(".".join(names[:at]), path.resolve().parents[len(names) - 1 - at])
+    for depth in range(1, len(names)):
+        _import_folder(".".join(names[:depth]), path.resolve().parents[len(names) - 1 - depth])
     loader = _Tolerant(name, str(path), own)
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     module.__package__ = name.rpartition(".")[0] if len(names) > 1 else ""
     loader.execute(module)
-    return module, seen
+    return module, report
 
 
 def _import_folder(name: str, folder: Path) -> None:
@@ -218,4 +218,4 @@ def _import_folder(name: str, folder: Path) -> None:
         package = None                      # a folder without __init__.py, with one of its name within
     if package is None or not list(getattr(package, "__path__", ())):
         package = sys.modules[name] = ModuleType(name)
-        package.__path__ = [str(each) for each in folders_of(folder)]
+        package.__path__ = [str(path) for path in folders_of(folder)]

@@ -46,10 +46,10 @@ def _imports_from(folder: Path, imported: list[list[str]]) -> bool:
 
 def _imports(path: Path) -> list[list[str]]:
     """Return the modules that a file imports by their whole names, as parts; not those of torch, Triton and Python itself."""
-    found = [alias.name.split(".") for node in ast.walk(_tree(path)) if isinstance(node, ast.Import) for alias in node.names]
-    found += [node.module.split(".") for node in ast.walk(_tree(path))
-              if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    return [parts for parts in found if parts[0] not in NOT_OWN]
+    modules = [alias.name.split(".") for node in ast.walk(_tree(path)) if isinstance(node, ast.Import) for alias in node.names]
+    modules += [node.module.split(".") for node in ast.walk(_tree(path))
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return [parts for parts in modules if parts[0] not in NOT_OWN]
 
 
 def _tree(path: Path) -> ast.Module:

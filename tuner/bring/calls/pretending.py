@@ -36,14 +36,14 @@ class _OnCpu(TorchFunctionMode):        # type: ignore[misc]
         name = getattr(func, "__name__", "")
         if func is torch.Tensor.pin_memory:
             return args[0]
-        if func is torch.Tensor.numpy and (known := self.values.of(args[0])) is not None:
+        if func is torch.Tensor.numpy and (tensor := self.values.of(args[0])) is not None:
             with _disable_current_modes():
-                return known.numpy()
-        given = {key: _on_cpu(value) if key == "device" else value for key, value in (kwargs or {}).items()
-                 if key not in ("pin_memory", "non_blocking")}
+                return tensor.numpy()
+        keywords = {key: _on_cpu(value) if key == "device" else value for key, value in (kwargs or {}).items()
+                    if key not in ("pin_memory", "non_blocking")}
         if name in ("to", "type", "new_tensor", "set_default_device"):
-            args = tuple(_on_cpu(each) if isinstance(each, str | torch.device) else each for each in args)
-        return func(*args, **given)
+            args = tuple(_on_cpu(argument) if isinstance(argument, str | torch.device) else argument for argument in args)
+        return func(*args, **keywords)
 
 
 def _on_cpu(device: Any) -> Any:
@@ -71,9 +71,9 @@ def stand_in_tensors() -> None:
 
     def swap_tensors(one: torch.Tensor, other: torch.Tensor) -> None:
         """Swap two tensors, as a module that is converted does. torch's own refuses those that modes refer to weakly."""
-        for each in (one, other):
+        for tensor in (one, other):
             for values in Values.all:
-                values.forget(each)
+                values.forget(tensor)
         for name in ("__class__", "__dict__"):
             its = getattr(one, name)
             setattr(one, name, getattr(other, name))

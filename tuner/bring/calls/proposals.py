@@ -31,13 +31,13 @@ def propose_calls(text: str) -> list[str]:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    hosts = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)
-             and not each.name.lower().startswith(("test", "bench", "main")) and _launches(each, tree)}
-    found: list[str] = []
-    for call in [*_made(tree, hosts), *(_signature(each) for each in hosts.values() if isinstance(each, ast.FunctionDef))]:
-        if len(found) < MOST and call and call not in found and _is_call(call):
-            found.append(call)
-    return found
+    hosts = {statement.name: statement for statement in tree.body if isinstance(statement, ast.FunctionDef | ast.ClassDef)
+             and not statement.name.lower().startswith(("test", "bench", "main")) and _launches(statement, tree)}
+    calls: list[str] = []
+    for call in [*_made(tree, hosts), *(_signature(host) for host in hosts.values() if isinstance(host, ast.FunctionDef))]:
+        if len(calls) < MOST and call and call not in calls and _is_call(call):
+            calls.append(call)
+    return calls
 
 
 def _is_call(text: str) -> bool:
@@ -49,18 +49,18 @@ def _is_call(text: str) -> bool:
 
 def _launches(host: ast.AST, tree: ast.Module) -> bool:
     """Return whether it launches a kernel, itself or through a function or class of the file that it names."""
-    by_name = {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
-    seen: set[str] = set()
+    by_name = {statement.name: statement for statement in tree.body if isinstance(statement, ast.FunctionDef | ast.ClassDef)}
+    names: set[str] = set()
 
     def reaches(node: ast.AST, depth: int) -> bool:
-        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(each) for each in node.decorator_list):
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(decorator) for decorator in node.decorator_list):
             return False
-        for each in ast.walk(node):
-            if isinstance(each, ast.Call) and isinstance(each.func, ast.Subscript) and isinstance(each.func.value, ast.Name):
+        for part in ast.walk(node):
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Subscript) and isinstance(part.func.value, ast.Name):
                 return True
-            if isinstance(each, ast.Name) and each.id in by_name and each.id not in seen and depth < MOST_DEPTH:
-                seen.add(each.id)
-                if reaches(by_name[each.id], depth + 1):
+            if isinstance(part, ast.Name) and part.id in by_name and part.id not in names and depth < MOST_DEPTH:
+                names.add(part.id)
+                if reaches(by_name[part.id], depth + 1):
                     return True
         return False
 
@@ -73,20 +73,20 @@ def _made(tree: ast.Module, hosts: Mapping[str, ast.AST]) -> Iterator[str]:
     """Yield calls of host functions in tests, benchmarks and under `__main__`, their variables put in."""
     scopes: list[tuple[list[ast.stmt], dict[str, ast.expr]]] = []
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and any(node.name.lower().startswith(each) for each in _SHOWING):
-            defaults = dict(zip([each.arg for each in node.args.args][len(node.args.args) - len(node.args.defaults):],
+        if isinstance(node, ast.FunctionDef) and any(node.name.lower().startswith(prefix) for prefix in _SHOWING):
+            defaults = dict(zip([argument.arg for argument in node.args.args][len(node.args.args) - len(node.args.defaults):],
                                 node.args.defaults, strict=False))
             scopes.append((node.body, {**defaults, **_parametrized(node)}))
         elif isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
             scopes.append((node.body, {}))
-    scopes.append(([each for each in tree.body if not isinstance(each, ast.FunctionDef | ast.ClassDef)], {}))
+    scopes.append(([part for part in tree.body if not isinstance(part, ast.FunctionDef | ast.ClassDef)], {}))
     for body, names in scopes:
-        known = {**_constants(tree), **names}
-        for statement in (inner for each in body for inner in ast.walk(each)):
+        bindings = {**_constants(tree), **names}
+        for statement in (inner for part in body for inner in ast.walk(part)):
             if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-                _bind(statement.targets[0], statement.value, known)
+                _bind(statement.targets[0], statement.value, bindings)
             if isinstance(statement, ast.Call) and _host_of(statement) in hosts:
-                yield ast.unparse(_put_in(statement, known, 0))
+                yield ast.unparse(_put_in(statement, bindings, 0))
 
 
 def _constants(tree: ast.Module) -> dict[str, ast.expr]:
@@ -98,20 +98,20 @@ def _bind(target: ast.expr, value: ast.expr, known: dict[str, ast.expr]) -> None
     if isinstance(target, ast.Name):
         known[target.id] = value
     elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        for each, its in zip(target.elts, value.elts, strict=True):
-            _bind(each, its, known)
+        for element, its in zip(target.elts, value.elts, strict=True):
+            _bind(element, its, known)
 
 
 def _parametrized(function: ast.FunctionDef) -> dict[str, ast.expr]:
     """Return the first value of each parameter of pytest.mark.parametrize."""
-    found: dict[str, ast.expr] = {}
-    for each in function.decorator_list:
-        if isinstance(each, ast.Call) and dotted(each.func).endswith("parametrize") and len(each.args) >= 2 and isinstance(
-                each.args[0], ast.Constant) and isinstance(each.args[1], ast.List | ast.Tuple) and each.args[1].elts:
-            names, first = [one.strip() for one in str(each.args[0].value).split(",")], each.args[1].elts[0]
+    by_name: dict[str, ast.expr] = {}
+    for mark in function.decorator_list:
+        if isinstance(mark, ast.Call) and dotted(mark.func).endswith("parametrize") and len(mark.args) >= 2 and isinstance(
+                mark.args[0], ast.Constant) and isinstance(mark.args[1], ast.List | ast.Tuple) and mark.args[1].elts:
+            names, first = [name.strip() for name in str(mark.args[0].value).split(",")], mark.args[1].elts[0]
             values = first.elts if len(names) > 1 and isinstance(first, ast.Tuple | ast.List) else [first]
-            found |= dict(zip(names, values, strict=False))
-    return found
+            by_name |= dict(zip(names, values, strict=False))
+    return by_name
 
 
 def _host_of(call: ast.Call) -> str:
@@ -127,13 +127,13 @@ def _put_in(node: ast.expr, known: Mapping[str, ast.expr], depth: int) -> ast.ex
     class Names(ast.NodeTransformer):
         def visit_Name(self, name: ast.Name) -> ast.expr:
             if name.id in known and depth < MOST_DEPTH and isinstance(name.ctx, ast.Load):
-                return _put_in(known[name.id], {each: value for each, value in known.items() if each != name.id}, depth + 1)
+                return _put_in(known[name.id], {key: value for key, value in known.items() if key != name.id}, depth + 1)
             return name
 
         def visit_Call(self, call: ast.Call) -> ast.expr:
             self.generic_visit(call)
             last = dotted(call.func).rpartition(".")[2] or (call.func.attr if isinstance(call.func, ast.Attribute) else "")
-            call.keywords = [each for each in call.keywords if last not in MAKERS or each.arg in ("dtype", "low", "high", "size")]
+            call.keywords = [pair for pair in call.keywords if last not in MAKERS or pair.arg in ("dtype", "low", "high", "size")]
             is_place = last == "to" and not call.keywords and len(call.args) == 1 and isinstance(call.args[0], ast.Constant)
             if isinstance(call.func, ast.Attribute) and (is_place or last in ("cuda", "requires_grad_", "contiguous")):
                 return call.func.value
@@ -154,7 +154,7 @@ def _signature(function: ast.FunctionDef) -> str:
         name, annotation = argument.arg, ast.unparse(argument.annotation) if argument.annotation else ""
         if name in ("self", "cls", "ctx"):
             return ""
-        if any(each in annotation for each in ("int", "float", "bool", "str", "dtype")) and "Tensor" not in annotation:
+        if any(kind in annotation for kind in ("int", "float", "bool", "str", "dtype")) and "Tensor" not in annotation:
             parts.append({"int": "128", "float": "1.0", "bool": "False", "str": '""'}.get(annotation, "None"))
         elif name.lower() in _NUMBERS and "Tensor" not in annotation:
             parts.append(_NUMBERS[name.lower()])
@@ -162,7 +162,7 @@ def _signature(function: ast.FunctionDef) -> str:
             tensors += 1
             rank = min(4, max(ranks.get(name, 1), 1 if name.lower() in _ONE_ROW else 2))
             dims = names.get(name) or list(reversed(_FROM_THE_RIGHT[:rank]))
-            parts.append(f"randn({', '.join(str(_size(each, sizes)) for each in dims)})")
+            parts.append(f"randn({', '.join(str(_size(dim, sizes)) for dim in dims)})")
         else:
             parts.append("None")
     return f"{function.name}({', '.join(parts)})" if tensors else ""
@@ -180,8 +180,8 @@ def _shapes(function: ast.FunctionDef) -> tuple[dict[str, int], dict[str, list[s
                 tensor = dotted(shape.func if isinstance(shape, ast.Call) else shape)
                 if tensor.endswith((".shape", ".size")) and len(values) == 1:
                     right = list(reversed(_FROM_THE_RIGHT[:4]))[-len(node.targets[0].elts):]
-                    extents = [each.id if isinstance(each, ast.Name) and each.id != "_" else place
-                               for each, place in zip(node.targets[0].elts, right, strict=False)]
+                    extents = [element.id if isinstance(element, ast.Name) and element.id != "_" else place
+                               for element, place in zip(node.targets[0].elts, right, strict=False)]
                     names.setdefault(tensor.rpartition(".")[0], extents)
         if isinstance(node, ast.Subscript) and dotted(node.value).endswith(".shape") and isinstance(node.slice, ast.Constant) \
                 and isinstance(node.slice.value, int):
@@ -190,15 +190,15 @@ def _shapes(function: ast.FunctionDef) -> tuple[dict[str, int], dict[str, list[s
     for node in ast.walk(function):                 # N = b.shape[1] beside M, K = a.shape: b is K × N
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Subscript):
             tensor, axis = dotted(node.value.value), ast.unparse(node.value.slice)
-            known = next((each for each in names.values() if len(each) == 2), None)
-            if tensor.endswith(".shape") and axis == "1" and known and known[1] in ("K", "k"):
-                names.setdefault(tensor.rpartition(".")[0], [known[1], node.targets[0].id])
+            pair = next((axes for axes in names.values() if len(axes) == 2), None)
+            if tensor.endswith(".shape") and axis == "1" and pair and pair[1] in ("K", "k"):
+                names.setdefault(tensor.rpartition(".")[0], [pair[1], node.targets[0].id])
     return ranks, names
 
 
 def _size(dim: str, sizes: dict[str, int]) -> int:
     key = dim.lower()
     if key not in sizes:
-        taken = [each for each in _IN_TURN if each not in sizes.values()]
-        sizes[key] = _KNOWN.get(key) or (taken or list(_IN_TURN))[0]
+        free = [size for size in _IN_TURN if size not in sizes.values()]
+        sizes[key] = _KNOWN.get(key) or (free or list(_IN_TURN))[0]
     return sizes[key]

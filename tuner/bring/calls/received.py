@@ -24,7 +24,7 @@ def read_record(told: Any) -> dict[str, Any]:
     """Return the record, its names identifiers, its numbers and texts bounded. Raises Refused."""
     record = _plain(told, 0, [MAX_NODES])
     try:
-        launches = [_launch(each) for each in record["launches"]]
+        launches = [_launch(launch) for launch in record["launches"]]
         if not launches or len(launches) > MAX_LAUNCHES:
             raise Refused("no launch")
         return {
@@ -50,7 +50,7 @@ def read_record(told: Any) -> dict[str, Any]:
 def _trial(told: Any) -> dict[str, Any]:
     """Return one of `tried.trials` as `session` tells it."""
     sizes = {_whole(size): _whole(other) for size, other in told["sizes"]}
-    return {"at": _whole(told["at"]), "sizes": [list(each) for each in sizes.items()], "names": _list(told["names"], _name),
+    return {"at": _whole(told["at"]), "sizes": [list(pair) for pair in sizes.items()], "names": _list(told["names"], _name),
             "was": _named(told["was"], _whole),
             "changes": _whole(told["changes"]), "choice": _text(told["choice"]), "is": _whole(told["is"]),
             "verdict": _text(told["verdict"]), "tiles": bool(told["tiles"]),
@@ -103,17 +103,17 @@ def _value(told: Any) -> dict[str, Any]:
 
 
 def _tensor(told: Any) -> dict[str, Any]:
-    known = {name: _numbers(told[name]) for name in ("filled", "values") if name in told and told[name] not in NOT_FINITE}
-    known |= {"filled": told["filled"]} if told.get("filled") in NOT_FINITE else {}
+    contents = {name: _numbers(told[name]) for name in ("filled", "values") if name in told and told[name] not in NOT_FINITE}
+    contents |= {"filled": told["filled"]} if told.get("filled") in NOT_FINITE else {}
     extents = _extents(told)
     if "packed" in told:
         if count_packed(_text(told["packed"])) != math.prod(extents["shape"]):
             raise Refused("numbers that are not one for each element")
-        known["packed"] = told["packed"]
+        contents["packed"] = told["packed"]
     return {"kind": "tensor", "dtype": _dtype(told["dtype"]), **extents, "storage": _whole(told["storage"]),
-            "offset": _whole(told.get("offset", 0)), **known,
+            "offset": _whole(told.get("offset", 0)), **contents,
             **{name: True for name in ("counts", "permutes", "anything") if told.get(name)},
-            **({"bounds": [_whole(each) for each in told["bounds"]][:2], "sorted": bool(told.get("sorted"))}
+            **({"bounds": [_whole(bound) for bound in told["bounds"]][:2], "sorted": bool(told.get("sorted"))}
                if "maker" not in told and len(told.get("bounds", ())) == 2 else {})}
 
 
@@ -141,7 +141,7 @@ def _named(told: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
 def _list(told: Any, read: Callable[[Any], Any]) -> list[Any]:
     if not isinstance(told, list):
         raise Refused("no list where one is expected")
-    return [read(each) for each in told]
+    return [read(element) for element in told]
 
 
 def _name(told: Any) -> str:
@@ -193,7 +193,7 @@ def _scalar(told: Any) -> Any:
 def _numbers(told: Any) -> Any:
     """Return a number, a truth value, or lists of them."""
     if isinstance(told, list):
-        return [_numbers(each) for each in told]
+        return [_numbers(element) for element in told]
     if not isinstance(told, int | float):
         raise Refused("values that are no numbers")
     return told
@@ -207,7 +207,7 @@ def _plain(told: Any, depth: int, left: list[int]) -> Any:
         return {str(key)[:MAX_TEXT]: value if key == "packed" and isinstance(value, str) and len(value) <= MOST_PACKED
                 else _plain(value, depth + 1, left) for key, value in told.items()}
     if isinstance(told, list):
-        return [_plain(each, depth + 1, left) for each in told]
+        return [_plain(element, depth + 1, left) for element in told]
     if isinstance(told, str):
         return told[:MAX_TEXT]
     if told is None or isinstance(told, bool):

@@ -65,8 +65,8 @@ class Launch:
 
 
 def _programs(grid: Any, given: Mapping[str, Any]) -> tuple[int, ...]:
-    made = grid(dict(given)) if callable(grid) else grid
-    return tuple(int(each) for each in (made if isinstance(made, tuple | list) else (made,)))
+    programs = grid(dict(given)) if callable(grid) else grid
+    return tuple(int(extent) for extent in (programs if isinstance(programs, tuple | list) else (programs,)))
 
 
 class Recorder:
@@ -95,17 +95,17 @@ class Recorder:
         def compute(self: Any, *given: Any, **more: Any) -> Any:
             return recorder._compute(self, given, more)
 
-        self._runs = {each: each.run for each in _subclasses(Autotuner) if "run" in vars(each)}
+        self._runs = {subclass: subclass.run for subclass in _subclasses(Autotuner) if "run" in vars(subclass)}
         JITFunction.run = run
-        for each in (Autotuner, *self._runs):
-            each.run = tune
+        for autotuner in (Autotuner, *self._runs):
+            autotuner.run = tune
         Autotuner._bench = lambda self, *given, **more: [1.0, 1.0, 1.0]
         Heuristics.run = compute
 
     def stop(self) -> None:
         JITFunction.run, Autotuner.run, Autotuner._bench, Heuristics.run = self._kept
-        for each, run in self._runs.items():
-            each.run = run
+        for subclass, run in self._runs.items():
+            subclass.run = run
 
     def _launch(self, kernel: Any, given: tuple[Any, ...], grid: Any, warmup: bool, more: dict[str, Any]) -> Any:
         names = list(kernel.arg_names)
@@ -113,7 +113,7 @@ class Recorder:
             raise TypeError(f"Triton {triton.__version__} refuses {kernel.fn.__name__}: no kernel takes * or ** any more")
         if len(given) > len(names):
             raise TypeError(f"{kernel.fn.__name__} takes {len(names)} arguments, {len(given)} were given")
-        bound = {each.name: each.default for each in kernel.params if each.has_default}
+        bound = {parameter.name: parameter.default for parameter in kernel.params if parameter.has_default}
         bound |= dict(zip(names, given, strict=False)) | {name: value for name, value in more.items() if name in names}
         options = {name: value for name, value in more.items()          # num_warps may be an argument as well
                    if name not in _NO_OPTIONS and (name not in names or name in LAUNCH_OPTIONS)}
@@ -135,33 +135,33 @@ class Recorder:
         if long := [name for name, value in bound.items() if type(value) is int and value.bit_length() > MOST_BITS]:
             raise OverflowError(f"{kernel.fn.__name__}: {long[0]} has more than 64 bits")
         autotune = self._autotune[-1] if self._autotune else _own_autotuner(kernel)
-        heuristics = {name: {**options, **bound}[name] for each in self._heuristics for name in each["names"]
+        heuristics = {name: {**options, **bound}[name] for heuristic in self._heuristics for name in heuristic["names"]
                       if name in bound or name in options}
         tuned = {name: bound.get(name, options.get(name)) for name in (autotune or {}).get("names", ())
                  if name in bound or name in options}
-        above = any(not each["tuned"] for each in self._heuristics) and autotune is not None
-        held = {name: known for name, value in bound.items() if isinstance(value, torch.Tensor) and (known := self.look(value))}
+        above = any(not heuristic["tuned"] for heuristic in self._heuristics) and autotune is not None
+        facts = {name: fact for name, value in bound.items() if isinstance(value, torch.Tensor) and (fact := self.look(value))}
         self.launches.append(Launch(kernel, bound, options, grid, _programs(grid, bound), autotune, tuned, heuristics, above,
-                                    self._hooks[-1] if self._hooks else None, held, defaulted, left_out))
+                                    self._hooks[-1] if self._hooks else None, facts, defaulted, left_out))
         self.after(self.launches[-1])
 
     def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
         tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))
         why = ""
         try:
-            if not (kept := list(tuner.prune_configs(dict(more)))):
+            if not (configs := list(tuner.prune_configs(dict(more)))):
                 raise ValueError("it keeps none")
         except Exception as error:
-            kept, why = list(tuner.configs), f"{type(error).__name__}: {error}"[:200]
-        config = kept[0]
-        hook, blocks = _blocks_of(kept, {**tuner.nargs, **more})
+            configs, why = list(tuner.configs), f"{type(error).__name__}: {error}"[:200]
+        config = configs[0]
+        hook, blocks = _blocks_of(configs, {**tuner.nargs, **more})
         self._hooks.append(hook)
-        written = [config_json(each) for each in tuner.configs]
+        written = [config_json(entry) for entry in tuner.configs]
         listed = _for_this_gpu(written, tuner.arg_names)
         self._autotune.append({
-            "configs": listed, "kept": _for_this_gpu(map(config_json, kept), tuner.arg_names), "own": listed != written,
-            "key": [str(each) for each in tuner.keys],
-            "names": list(dict.fromkeys(name for each in listed for name in each)), "pruned": len(kept) < len(written),
+            "configs": listed, "kept": _for_this_gpu(map(config_json, configs), tuner.arg_names), "own": listed != written,
+            "key": [str(key) for key in tuner.keys],
+            "names": list(dict.fromkeys(name for entry in listed for name in entry)), "pruned": len(configs) < len(written),
             "prunes": bool(tuner.early_config_prune or tuner.perf_model), "prune_failed": why,
             "reset_to_zero": list(tuner.reset_to_zero), "restore_value": list(tuner.restore_value),
             "pre_hook": bool(config.pre_hook or tuner.user_defined_pre_hook), "blocks": blocks})
@@ -200,16 +200,16 @@ def _blocks_of(configs: Sequence[Any], given: Mapping[str, Any]) -> tuple[Any, l
     None and [] where there is none, or where it computes something, which then belongs to the launch.
     """
     hook = configs[0].pre_hook
-    descriptors = {name: each for name, each in given.items() if hasattr(each, "block_shape")}
-    if hook is None or not descriptors or any(each.pre_hook is not hook for each in configs):
+    descriptors = {name: spec for name, spec in given.items() if hasattr(spec, "block_shape")}
+    if hook is None or not descriptors or any(entry.pre_hook is not hook for entry in configs):
         return None, []
-    told = []
+    blocks = []
     with _Counting() as counting:
         for config in configs[:MOST_LAUNCHES]:
             hook({**given, **config.all_kwargs()})
-            told.append({"config": config_json(config),
-                         "blocks": {name: [int(size) for size in each.block_shape] for name, each in descriptors.items()}})
-    return (hook, told) if not counting.count else (None, [])
+            blocks.append({"config": config_json(config),
+                           "blocks": {name: [int(size) for size in spec.block_shape] for name, spec in descriptors.items()}})
+    return (hook, blocks) if not counting.count else (None, [])
 
 
 def _for_this_gpu(configs: Iterable[dict[str, Any]], arguments: Sequence[str]) -> list[dict[str, Any]]:
@@ -224,7 +224,7 @@ def _for_this_gpu(configs: Iterable[dict[str, Any]], arguments: Sequence[str]) -
 
 def _subclasses(kind: type) -> list[Any]:
     own: list[Any] = kind.__subclasses__()
-    return [*own, *(one for each in own for one in _subclasses(each))]
+    return [*own, *(descendant for child in own for descendant in _subclasses(child))]
 
 
 def _own_autotuner(kernel: Any) -> dict[str, Any] | None:
@@ -236,12 +236,12 @@ def _own_autotuner(kernel: Any) -> dict[str, Any] | None:
         tuner = frame.f_locals.get("self")
         configs = getattr(tuner, "configs", None)
         if isinstance(configs, list | tuple) and configs and not isinstance(tuner, Autotuner) and _leads_to(tuner, kernel):
-            listed = [{**each.kwargs, **{name: getattr(each, name) for name in LAUNCH_OPTIONS
-                                         if getattr(each, name, None) not in (None, _PLAIN.get(name))}} for each in configs]
-            names = list(dict.fromkeys(name for each in listed for name in each))
+            listed = [{**config.kwargs, **{name: getattr(config, name) for name in LAUNCH_OPTIONS
+                                           if getattr(config, name, None) not in (None, _PLAIN.get(name))}} for config in configs]
+            names = list(dict.fromkeys(name for entry in listed for name in entry))
             return {"configs": listed, "kept": listed, "key": [], "names": names, "pruned": False, "prunes": False,
                     "prune_failed": "", "reset_to_zero": [], "restore_value": [], "blocks": [],
-                    "pre_hook": any(getattr(each, "pre_hook", None) for each in configs), "own": True}
+                    "pre_hook": any(getattr(config, "pre_hook", None) for config in configs), "own": True}
         frame = frame.f_back
     return None
 
@@ -273,12 +273,12 @@ class _Compiled:
 def describe(value: Any) -> dict[str, Any]:
     """Return what an argument is: its kind, and what a launch or a compile needs to know of it."""
     if isinstance(value, torch.Tensor):
-        return {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": [int(each) for each in value.shape],
-                "strides": [int(each) for each in value.stride()], "storage": value.untyped_storage()._cdata,
+        return {"kind": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": [int(size) for size in value.shape],
+                "strides": [int(stride) for stride in value.stride()], "storage": value.untyped_storage()._cdata,
                 "offset": int(value.storage_offset())}
     if isinstance(getattr(value, "base", None), torch.Tensor) and hasattr(value, "block_shape"):
-        return {"kind": "descriptor", "block": [int(each) for each in value.block_shape], "base": describe(value.base),
-                "shape": [int(each) for each in value.shape], "strides": [int(each) for each in value.strides]}
+        return {"kind": "descriptor", "block": [int(size) for size in value.block_shape], "base": describe(value.base),
+                "shape": [int(size) for size in value.shape], "strides": [int(stride) for stride in value.strides]}
     if type(value) is float and not math.isfinite(value):
         return {"kind": "float", "value": str(value)}               # JSON has no such number
     kind: Any = type(value)
@@ -291,7 +291,7 @@ def describe(value: Any) -> dict[str, Any]:
     if type(value).__name__ == "dtype":
         return {"kind": "dtype", "value": str(value).removeprefix("triton.language.").removeprefix("torch.")}
     if isinstance(value, tuple | list):
-        return {"kind": "tuple", "value": [describe(each) for each in value][:64]}
+        return {"kind": "tuple", "value": [describe(element) for element in value][:64]}
     if isinstance(value, JITFunction) and all(part.isidentifier() for part in (value.__name__, *value.__module__.split("."))) \
             and value.__name__ == value.fn.__qualname__:
         return {"kind": "function", "value": value.__name__, "module": value.__module__}
@@ -302,7 +302,7 @@ def describe_launch(launch: Launch) -> dict[str, Any]:
     """Return a launch for programs: what each argument is, what tensors are known to hold, and who chose it."""
     if (own := getattr(launch, "describe", None)) is not None:          # one of another language
         return dict(own())
-    constexprs = {each.name for each in launch.kernel.params if each.is_constexpr}
+    constexprs = {parameter.name for parameter in launch.kernel.params if parameter.is_constexpr}
     return {"kernel": launch.name, "module": str(launch.kernel.fn.__module__), "grid": list(launch.programs),
             "grid_is_function": callable(launch.grid), "gluon": bool(launch.kernel.is_gluon()),
             "line": launch.kernel.fn.__code__.co_firstlineno, "file": str(launch.kernel.fn.__code__.co_filename),

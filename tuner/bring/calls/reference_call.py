@@ -23,34 +23,34 @@ def write_reference_call(text: str, reference: str, call: CallExpression, tensor
         raise Refused(f"{reference} cannot be called as {call.text[:60]} is")
     functions = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)} if text else {}
     write = _Tensors(list(_makers(tree)), tensor)
-    given = [ast.unparse(write.visit(each)) for each in host.args]
-    named = {str(each.arg): ast.unparse(write.visit(each.value)) for each in host.keywords}
+    texts = [ast.unparse(write.visit(argument)) for argument in host.args]
+    named = {str(keyword.arg): ast.unparse(write.visit(keyword.value)) for keyword in host.keywords}
     if reference not in functions:
-        return _call(reference, given, named)
+        return _call(reference, texts, named)
     takes, needs = _parameters(functions[reference])
-    known: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     if call.function in functions:
-        known = {**dict(zip(_parameters(functions[call.function])[0], given, strict=False)), **named}
-    if known and set(needs) <= known.keys():
-        return _call(reference, [], {name: known[name] for name in takes if name in known})
-    if len(needs) <= len(given) + len(named.keys() & set(takes)) and len(given) <= len(takes) and named.keys() <= set(takes):
-        return _call(reference, given, named)
+        by_name = {**dict(zip(_parameters(functions[call.function])[0], texts, strict=False)), **named}
+    if by_name and set(needs) <= by_name.keys():
+        return _call(reference, [], {name: by_name[name] for name in takes if name in by_name})
+    if len(needs) <= len(texts) + len(named.keys() & set(takes)) and len(texts) <= len(takes) and named.keys() <= set(takes):
+        return _call(reference, texts, named)
     raise Refused(f"{reference} takes {', '.join(takes) or 'nothing'}, which are not the arguments of {call.function}")
 
 
 def _call(name: str, given: Sequence[str], named: Mapping[str, str]) -> str:
-    return f"{name}({', '.join([*given, *(f'{each}={value}' for each, value in named.items())])})"
+    return f"{name}({', '.join([*given, *(f'{key}={value}' for key, value in named.items())])})"
 
 
 def _host_call(tree: ast.expr) -> ast.Call | None:
     """Return the call of the file's own function, below what is done with its result."""
     node: ast.AST = tree
-    found = None
+    call = None
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            found = node
+            call = node
         node = node.func if isinstance(node, ast.Call) else node.value
-    return found
+    return call
 
 
 def _is_gradient(tree: ast.expr) -> bool:
@@ -59,9 +59,9 @@ def _is_gradient(tree: ast.expr) -> bool:
 
 def _parameters(function: ast.FunctionDef) -> tuple[list[str], list[str]]:
     """Return what it takes, and of that what has no default."""
-    positional = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    positional = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
     least = positional[:len(positional) - len(function.args.defaults)]
-    only = [each.arg for each in function.args.kwonlyargs]
+    only = [argument.arg for argument in function.args.kwonlyargs]
     needed = [name for name, default in zip(only, function.args.kw_defaults, strict=True) if default is None]
     return [*positional, *only], [*least, *needed]
 
@@ -69,8 +69,8 @@ def _parameters(function: ast.FunctionDef) -> tuple[list[str], list[str]]:
 def _makers(node: ast.AST) -> Iterator[ast.Call]:
     """Yield the calls that make tensors, in the order in which Python makes them."""
     if isinstance(node, ast.Call):
-        for each in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
-            yield from _makers(each)
+        for part in (node.func, *node.args, *(keyword.value for keyword in node.keywords)):
+            yield from _makers(part)
         if _is_maker(node):
             yield node
         return
@@ -91,11 +91,11 @@ class _Tensors(ast.NodeTransformer):
         self.made, self.tensor = made, tensor
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        number = next((at for at, each in enumerate(self.made) if each is node), None)
+        number = next((index for index, call in enumerate(self.made) if call is node), None)
         if number is not None:
             return ast.parse(self.tensor(number), mode="eval").body
         if isinstance(node.func, ast.Attribute) and node.func.attr in _IGNORED:
-            kept: ast.expr = self.visit(node.func.value)
-            return kept
+            receiver: ast.expr = self.visit(node.func.value)
+            return receiver
         self.generic_visit(node)
         return node

@@ -35,7 +35,7 @@ AGAIN_LEAST_S, AGAIN_TIMES = 3.0, 4     # one of them may take so long, and so m
 MAX_SIZE, LARGE = 1 << 30, 1 << 14
 CALL = "call:"                              # before the key of a choice that is a number of the call
 # where a failure is no line that its reader can mend: ours, torch's, Triton's
-_NOT_THE_FILE = tuple(f"{Path(each).parent}/" for each in (__file__, torch.__file__, triton.__file__))
+_NOT_THE_FILE = tuple(f"{Path(path).parent}/" for path in (__file__, torch.__file__, triton.__file__))
 
 
 class TooLongError(Exception):
@@ -79,49 +79,49 @@ class Session:
         try:
             failed, result = self._run_with_values(call)
             self.launches, self._fails = list(self.recorder.launches), bool(failed)
-            told: dict[str, Any] = {
+            record: dict[str, Any] = {
                 "call": call.text, "sms": torch.cuda.get_device_properties(0).multi_processor_count,
-                "sizes": list(call.sizes)[:MOST_SIZES], "inputs": [each for _, each in self._made],
-                "launches": [describe_launch(each) for each in self.launches],
+                "sizes": list(call.sizes)[:MOST_SIZES], "inputs": [tensor for _, tensor in self._made],
+                "launches": [describe_launch(launch) for launch in self.launches],
                 "result": _describe_result(result)}
             if failed:
-                told["failed_at"] = failed
-            told["ran"] = [name for name in self.earlier.ran if name not in self.earlier.lost]
-            told["lost"] = [f"{name}: {why}" for name, why in self._lost.items()]
+                record["failed_at"] = failed
+            record["ran"] = [name for name in self.earlier.ran if name not in self.earlier.lost]
+            record["lost"] = [f"{name}: {why}" for name, why in self._lost.items()]
             if self.values.fractions:
-                told["drawn"] = True
+                record["drawn"] = True
             self._keep_more(self._runs and self._reads, self.values.fractions)      # made again, it needs what the host reads
             if not self.launches:
-                return {**told, "failed": failed or "the call launches no Triton kernel"}
+                return {**record, "failed": failed or "the call launches no Triton kernel"}
             chosen, placed = dict(self.choices.made), dict(self.choices.placed)
             end_s = time.monotonic() + AGAIN_S
-            told["grids"] = [grids_of(each) for each in self.launches]
-            told["with_sizes"] = self._with_sizes(call, end_s)
-            given = {f"{CALL}{size}": size for size in told["sizes"] if self._only_chooses(size, told["with_sizes"])}
-            told["sizes"] = [size for size in told["sizes"] if size not in given.values()]
-            told["with_sizes"] = [again for again in told["with_sizes"] if again["size"] not in given.values()]
-            told["choices"] = given | {key: value for key, value in chosen.items() if self._may_be_block(value)}
-            told["with_choices"] = self._with_choices(call, told["choices"], end_s)
-            varied = {again["size"] for again in told["with_sizes"]}
-            told["choices"] |= (more := self._unnamed(placed, told["with_choices"], set(told["sizes"]) - varied))
-            told["with_choices"] += self._with_choices(call, more, end_s)
-            told["tries"] = self._tries(call, list(told["choices"]))
-            return told
+            record["grids"] = [grids_of(launch) for launch in self.launches]
+            record["with_sizes"] = self._with_sizes(call, end_s)
+            choices = {f"{CALL}{size}": size for size in record["sizes"] if self._only_chooses(size, record["with_sizes"])}
+            record["sizes"] = [size for size in record["sizes"] if size not in choices.values()]
+            record["with_sizes"] = [again for again in record["with_sizes"] if again["size"] not in choices.values()]
+            record["choices"] = choices | {key: value for key, value in chosen.items() if self._may_be_block(value)}
+            record["with_choices"] = self._with_choices(call, record["choices"], end_s)
+            varied = {again["size"] for again in record["with_sizes"]}
+            record["choices"] |= (more := self._unnamed(placed, record["with_choices"], set(record["sizes"]) - varied))
+            record["with_choices"] += self._with_choices(call, more, end_s)
+            record["tries"] = self._tries(call, list(record["choices"]))
+            return record
         finally:
             self.recorder.stop()
 
     def _only_chooses(self, size: int, again: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether a number of the call tells constexprs alone, no extent and no number of an argument: a block."""
         def told_by(launch: Mapping[str, Any]) -> list[Any]:
-            return [(each.get("value"), each.get("shape"), each.get("strides")) for each in launch["arguments"].values()]
+            return [(entry.get("value"), entry.get("shape"), entry.get("strides")) for entry in launch["arguments"].values()]
 
         def kernels_of(launches: Sequence[Mapping[str, Any]]) -> list[Any]:
-            return [(each["kernel"], told_by(each)) for each in launches]
+            return [(launch["kernel"], told_by(launch)) for launch in launches]
 
-        others = [one["launches"] for one in again if one["size"] == size]
-        own = [short_of(each) for each in self.launches]
+        others = [trial["launches"] for trial in again if trial["size"] == size]
+        own = [short_of(launch) for launch in self.launches]
         return bool(others) and all(kernels_of(its) == kernels_of(own) for its in others) and any(
-            each["constexprs"] != mine["constexprs"] for its in others for each, mine in zip(its, own, strict=True))
+            theirs["constexprs"] != mine["constexprs"] for its in others for theirs, mine in zip(its, own, strict=True))
 
     def _goes(self, call: CallExpression, choices: Mapping[str, int], instead: Mapping[int, int] | None = None) -> bool:
         """Make the call again with other choices, those that the call itself gives among them; return `_goes_as_before`."""
@@ -133,8 +133,8 @@ class Session:
             self.choices.instead = {}
 
     def _may_be_block(self, value: int) -> bool:
-        return any(type(each) is int and each == value for launch in self.launches
-                   for each in (*launch.given.values(), *launch.options.values()))
+        return any(type(argument) is int and argument == value for launch in self.launches
+                   for argument in (*launch.given.values(), *launch.options.values()))
 
     def _run_with_values(self, call: CallExpression) -> tuple[str, Any]:
         """Make the call; where it, or a kernel's whole numbers, need more values, kernels are run and fractions kept as well."""
@@ -206,8 +206,8 @@ class Session:
                 failed, _ = self._run(call, instead)
         except TooLongError:
             return False
-        launched = [each.name for each in self.recorder.launches]
-        return not failed or (self._fails and launched == [each.name for each in self.launches])
+        launched = [launch.name for launch in self.recorder.launches]
+        return not failed or (self._fails and launched == [launch.name for launch in self.launches])
 
     def _with_sizes(self, call: CallExpression, end_s: float) -> list[dict[str, Any]]:
         """Call with each number of the call doubled (halved, where that fails), 1.5 times, one more, far larger and smaller."""
@@ -219,7 +219,7 @@ class Session:
                     if time.monotonic() > end_s or not 1 <= other <= MAX_SIZE or other == size:
                         continue
                     if self._goes_as_before(call, {size: other}):
-                        again.append({"size": size, "is": other, "launches": [short_of(each) for each in self.recorder.launches]})
+                        again.append({"size": size, "is": other, "launches": [short_of(run) for run in self.recorder.launches]})
                         break
         return again
 
@@ -230,21 +230,21 @@ class Session:
                 if time.monotonic() > end_s or other == value:
                     continue
                 if self._goes(call, {key: other}):
-                    again.append({"choice": key, "is": other, "launches": [short_of(each) for each in self.recorder.launches]})
+                    again.append({"choice": key, "is": other, "launches": [short_of(run) for run in self.recorder.launches]})
         return again
 
     def _unnamed(self, placed: Mapping[str, int], again: Sequence[Mapping[str, Any]], like: set[int]) -> dict[str, int]:
         """Return the numbers by their places that may be constexprs which no choice with a name changed, or `like` sizes."""
-        still = like | {value for at, launch in enumerate(self.launches) for name, value in constexprs_of(launch).items()
-                 if all(one["launches"][at]["constexprs"][name].get("value") == value for one in again
-                        if len(one["launches"]) == len(self.launches))}
+        still = like | {value for index, launch in enumerate(self.launches) for name, value in constexprs_of(launch).items()
+                 if all(trial["launches"][index]["constexprs"][name].get("value") == value for trial in again
+                        if len(trial["launches"]) == len(self.launches))}
         return {key: value for key, value in placed.items() if value in still}
 
     def _tries(self, call: CallExpression, chosen: Sequence[str]) -> list[dict[str, Any]]:
         """Return whether the kernels stay right with other choices: a small call's launches, run by Triton's interpreter."""
         def run(instead: Mapping[int, int], choices: Mapping[str, int]) -> list[Launch] | None:
             as_before = self._goes(call, choices, instead)
-            same = [each.name for each in self.recorder.launches] == [each.name for each in self.launches]
+            same = [launch.name for launch in self.recorder.launches] == [launch.name for launch in self.launches]
             return list(self.recorder.launches) if as_before and same else None
 
         def look(instead: Mapping[int, int], choices: Mapping[str, int]) -> list[Launch] | None:
@@ -263,9 +263,9 @@ class Session:
                                  chosen)
         finally:
             self.recorder.look = self.values.describe
-        return [{"at": each.at, "sizes": [list(one) for one in each.sizes.items()], "names": list(each.names), "was": each.was,
-                 "changes": each.changes, "choice": each.choice, "is": each.chosen, "verdict": each.verdict, "tiles": each.tiles,
-                 "launch": short_of(each.launch)} for each in trials]
+        return [{"at": case.at, "sizes": [list(pair) for pair in case.sizes.items()], "names": list(case.names), "was": case.was,
+                 "changes": case.changes, "choice": case.choice, "is": case.chosen, "verdict": case.verdict, "tiles": case.tiles,
+                 "launch": short_of(case.launch)} for case in trials]
 
     def _make(self, maker: str, given: list[Any], more: dict[str, Any]) -> torch.Tensor:
         """Make a tensor that says it lies on the GPU and has no memory. Raises Refused."""
@@ -283,7 +283,7 @@ class Session:
         if "size" in more:
             given = [*given, more.pop("size")]
         whole = maker in ("randint", "randperm") or (maker in ("full", "tensor") and is_whole(given)) or (
-            maker == "arange" and not any(isinstance(each, float) for each in given))
+            maker == "arange" and not any(isinstance(argument, float) for argument in given))
         dtype = more.get("dtype") or (torch.int64 if whole else self.dtype)
         shape = shape_of(maker, given)
         if len(shape) > MAX_RANK or math.prod(shape) > MAX_ELEMENTS:
@@ -309,8 +309,8 @@ def _of_torch(path: str) -> Any:
     of, _, name = path.rpartition(".")
     if path == "device" or (not of and not name.startswith("from") and hasattr(torch._C._VariableFunctions, name)):
         return getattr(torch, path)
-    found = getattr({"nn": torch.nn, "nn.functional": torch.nn.functional}.get(of), name, None)
-    return found if callable(found) else None
+    member = getattr({"nn": torch.nn, "nn.functional": torch.nn.functional}.get(of), name, None)
+    return member if callable(member) else None
 
 
 def _seed() -> None:
@@ -322,7 +322,7 @@ def _seed() -> None:
 
 def _describe_result(result: Any) -> list[dict[str, Any]]:
     results = result if isinstance(result, tuple | list) else [result]
-    return [describe(each) for each in results if isinstance(each, torch.Tensor)][:16]
+    return [describe(tensor) for tensor in results if isinstance(tensor, torch.Tensor)][:16]
 
 
 def _explain(error: BaseException) -> str:
@@ -330,14 +330,14 @@ def _explain(error: BaseException) -> str:
     if name in ("DataDependentOutputException", "DynamicOutputShapeException", "UnsupportedFakeTensorException",
                 "GuardOnDataDependentSymNode"):
         return LOOKS
-    at = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_FILE)]
-    where = f" (line {at[-1].lineno} of {Path(at[-1].filename).name})" if at else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_NOT_THE_FILE)]
+    where = f" (line {frames[-1].lineno} of {Path(frames[-1].filename).name})" if frames else ""
     return f"{name}: {str(error).partition(chr(10))[0]}"[:300] + where
 
 
 def short_of(launch: Launch) -> dict[str, Any]:
     """Return what is told of a launch of a call that is made again: without what its tensors hold."""
-    told = describe_launch(launch)
+    description = describe_launch(launch)
     arguments = {name: {part: its for part, its in one.items() if part not in ("values", "packed")}
-                 for name, one in told["arguments"].items()}
-    return {**{name: told[name] for name in ("kernel", "grid", "constexprs", "options")}, "arguments": arguments}
+                 for name, one in description["arguments"].items()}
+    return {**{name: description[name] for name in ("kernel", "grid", "constexprs", "options")}, "arguments": arguments}

@@ -45,15 +45,15 @@ def leave_out_runs(tree: ast.Module) -> dict[str, str]:
 
 def _calls(statement: ast.stmt) -> set[str]:
     """Return the names that are called, or whose attribute is: `test()`, `benchmark.run(…)`; none of functions defined within."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(statement):
         if isinstance(node, ast.Call):
             function = node.func
             while isinstance(function, ast.Attribute | ast.Subscript):
                 function = function.value
             if isinstance(function, ast.Name):
-                found.add(function.id)
-    return found
+                names.add(function.id)
+    return names
 
 
 def _reads(tree: ast.AST) -> Counter[str]:
@@ -68,12 +68,12 @@ def _tolerated(statement: ast.stmt) -> ast.stmt:
     error = "__ridgepoint_error__"
     names: list[str] = []
     if isinstance(statement, ast.ImportFrom):
-        names = [each.asname or each.name for each in statement.names]
+        names = [alias.asname or alias.name for alias in statement.names]
     elif isinstance(statement, ast.Assign | ast.AnnAssign):
         names = sorted(_stores(statement))
     elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         names = [statement.name]
-    told = ast.Call(ast.Name(FAILED, ast.Load()), [ast.Constant(statement.lineno), ast.Name(error, ast.Load())], [])
-    named = ast.Assign([ast.Name(name, ast.Store()) for name in names], told) if names else ast.Expr(told)
+    call = ast.Call(ast.Name(FAILED, ast.Load()), [ast.Constant(statement.lineno), ast.Name(error, ast.Load())], [])
+    named = ast.Assign([ast.Name(name, ast.Store()) for name in names], call) if names else ast.Expr(call)
     handler = ast.ExceptHandler(ast.Name("Exception", ast.Load()), error, [named])
     return ast.copy_location(ast.Try([statement], [handler], [], []), statement)

@@ -68,18 +68,18 @@ class Recorded:
 
 def understand(told: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> list[Recorded]:
     """Return each kernel that the call launches, in its order; `kernels` are those of the text, by name."""
-    found: dict[str, Recorded] = {}
-    for at, launch in enumerate(told.get("launches", [])):
-        if launch["kernel"] not in found:
-            found[launch["kernel"]] = _understand(told, at, launch, kernels.get(launch["kernel"]))
-    return list(found.values())
+    by_kernel: dict[str, Recorded] = {}
+    for index, launch in enumerate(told.get("launches", [])):
+        if launch["kernel"] not in by_kernel:
+            by_kernel[launch["kernel"]] = _understand(told, index, launch, kernels.get(launch["kernel"]))
+    return list(by_kernel.values())
 
 
 def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel: Kernel | None) -> Recorded:
     each = Recorded(at, launch, follows=any(one["kernel"] in told.get("ran", ()) for one in told["launches"][:at]))
     points = list(read_again(told, at, launch))
     each.dims = name_dims(told, launch, points)
-    varied = {one["size"] for one in told.get("with_sizes", ())}
+    varied = {trial["size"] for trial in told.get("with_sizes", ())}
     autotune = launch.get("autotune")
     if autotune:
         each.configs = list(autotune["kept"] or autotune["configs"])
@@ -95,8 +95,8 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
             each.params[name] = (number // 2, number) if evidence.is_half_right(name) else _values_around(name, number, evidence)
             each.default[name] = value["value"]
     if each.widened:
-        seen = {name for one in (told.get("grids") or [])[at:at + 1] for other in one for name in other["instead"]}
-        _widen(each, launch, kernel, evidence, seen)
+        grid_names = {name for grids in (told.get("grids") or [])[at:at + 1] for other in grids for name in other["instead"]}
+        _widen(each, launch, kernel, evidence, grid_names)
     _tie(each, points, evidence)
     if each.widened or not autotune:
         _add_options(each, launch, kernel)
@@ -110,10 +110,10 @@ def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], kernel
     told_by = {*each.params, *each.derived, *launch["heuristics"]}
     each.here += dict.fromkeys(name for path, formula in each.formulas.items()
                                if formula is None and (name := path.split(".")[1]) not in told_by)
-    drawn = {one["storage"] for one in told.get("inputs", ())
-             if (one["maker"] == "randperm" and not each.follows) or (one["maker"] == "randint" and len(one["bounds"]) == 2)}
-    each.here += [name for name, one in launch["arguments"].items()
-                  if {"values", "packed"} & one.keys() and one["storage"] not in drawn and name not in each.here]
+    drawn = {spec["storage"] for spec in told.get("inputs", ())
+             if (spec["maker"] == "randperm" and not each.follows) or (spec["maker"] == "randint" and len(spec["bounds"]) == 2)}
+    each.here += [name for name, argument in launch["arguments"].items()
+                  if {"values", "packed"} & argument.keys() and argument["storage"] not in drawn and name not in each.here]
     blocks = [name for name in each.params if name not in OPTIONS]
     each.shown = [name for name in blocks if evidence.of(name) == RIGHT]
     each.untuned += [f"{name}: no value above {launch['constexprs'][name]['value']}: {evidence.of(name)}" for name in blocks
@@ -133,11 +133,11 @@ def _values_around(name: str, value: int, evidence: Evidence) -> tuple[Any, ...]
 def _tie(each: Recorded, points: Sequence[Again], evidence: Evidence) -> None:
     """Let blocks that were seen to change together alone be one parameter: the others are what it is."""
     blocks = [name for name in each.params if each.chosen.get(name) == CHOSEN and not evidence.is_alone(name)]
-    moved = [one for one in points if one.choice]
-    for at, first in enumerate(blocks):
-        for other in blocks[at + 1:]:
-            if other in each.params and first in each.params and all(one.constexpr(first) == one.constexpr(other)
-                                                                     for one in (points[0], *moved)):
+    moved = [point for point in points if point.choice]
+    for index, first in enumerate(blocks):
+        for other in blocks[index + 1:]:
+            if other in each.params and first in each.params and all(point.constexpr(first) == point.constexpr(other)
+                                                                     for point in (points[0], *moved)):
                 each.derived[other] = META.format(first)
                 each.chosen[other] = f"as {first}"
                 each.params.pop(other)
@@ -161,21 +161,21 @@ def _widen(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | None, evi
 def _find_derived(each: Recorded, launch: Mapping[str, Any], points: Sequence[Again]) -> None:
     """Find what the host computes from its blocks. A block that something follows in no simple way is left as it is."""
     blocks = [name for name in each.params if name not in OPTIONS]
-    given = {**launch["arguments"], **launch["constexprs"]}
-    for name, one in given.items():
-        if name in each.params or name in launch["heuristics"] or one["kind"] not in ("int", "bool"):
+    arguments = {**launch["arguments"], **launch["constexprs"]}
+    for name, argument in arguments.items():
+        if name in each.params or name in launch["heuristics"] or argument["kind"] not in ("int", "bool"):
             continue
         moved = [again for again in points if again.chooses(points[0], blocks) and again.value(name) != again.chosen]
-        of = moved if one["kind"] == "int" else points         # EVEN follows a block that it was not seen to change with
-        if all(again.value(name) == one["value"] for again in of):
+        of = moved if argument["kind"] == "int" else points         # EVEN follows a block that it was not seen to change with
+        if all(again.value(name) == argument["value"] for again in of):
             continue
         sizes = [other for other in _sizes_of(each, launch) if other != name]
-        seen = [(again.known(each.dims), again.value(name)) for again in points if not again.choice or again in moved]
-        formula = fit(seen, sizes, blocks, META) if one["kind"] == "int" else fit_flag(seen, sizes, blocks, META)
+        samples = [(again.known(each.dims), again.value(name)) for again in points if not again.choice or again in moved]
+        formula = fit(samples, sizes, blocks, META) if argument["kind"] == "int" else fit_flag(samples, sizes, blocks, META)
         if formula is not None:
             each.derived |= {name: formula} if any(META.format(block) in formula for block in blocks) else {}
             continue
-        follows = {block for again in moved if again.value(name) != one["value"] for block in blocks
+        follows = {block for again in moved if again.value(name) != argument["value"] for block in blocks
                    if again.constexpr(block) != points[0].constexpr(block)}
         for block in follows:
             each.chosen[block] = f"{UNSURE}: {name} follows it in no simple way"
@@ -186,7 +186,7 @@ def _find_derived(each: Recorded, launch: Mapping[str, Any], points: Sequence[Ag
 
 def _sizes_of(each: Recorded, launch: Mapping[str, Any]) -> list[str]:
     """Return what a formula can read: numbers that the kernel gets, strides last, then sizes of the call."""
-    whole = [name for name, one in launch["arguments"].items() if one["kind"] == "int" and one["value"] > 1]
+    whole = [name for name, argument in launch["arguments"].items() if argument["kind"] == "int" and argument["value"] > 1]
     whole += [name for name, reason in each.chosen.items() if reason == SIZE and launch["constexprs"][name]["value"] > 1]
     both = list(dict.fromkeys([*whole, *each.dims]))
     return sorted(both, key=lambda name: ("stride" in name.lower(), both.index(name)))
@@ -202,13 +202,13 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     if value["kind"] != "int":
         return FLAG
     number: int = value["value"]
-    follows = [one for one in points if one.size and (other := one.constexpr(name)) is not None and other != number]
+    follows = [point for point in points if point.size and (other := point.constexpr(name)) is not None and other != number]
     if kernel is not None and kernel.waits and name in kernel.steps.moves:
         return f"{UNSURE}: its programs wait for each other, and more of them may not run at once"
     steps = kernel.steps if kernel else None
     is_block = steps is None or (name in steps.moves and (name in steps.ranges or is_extent(name, points)))
     is_few = bool(few_values(name, number)) and (steps is None or name in steps.moves - steps.divides)
-    overridden = [one for one in points if one.choice and one.constexpr(name) not in (None, number)]
+    overridden = [point for point in points if point.choice and point.constexpr(name) not in (None, number)]
     seen = evidence.of(name, fourth=bool(follows))          # half a block may cover nearly all of a size that it follows
     is_stepped = _is_stepped(steps, name, evidence)
     is_right = seen == RIGHT and is_stepped
@@ -231,7 +231,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     may_be_one = number == 1 and steps is not None and is_block and (launch["grid_is_function"] or bool(overridden))
     if number < 2 and not is_few and not may_be_one:
         return FLAG
-    is_written = any(one.choice.startswith(PLACE) for one in overridden)            # in the host, as a number of its own
+    is_written = any(point.choice.startswith(PLACE) for point in overridden)            # in the host, as a number of its own
     if not follows and number in told["sizes"] and number not in varied and not is_written:
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
     if not (is_block or is_few) or (is_block and not is_few and number & (number - 1)):
@@ -240,7 +240,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
         return f"{UNSURE}: {evidence.why_untried(name) or 'another value of it was not tried'}"
     if steps is not None and name in steps.counted:
         return f"{UNSURE}: an input has an element for each block of it"
-    if overridden and all(one.shapes() != points[0].shapes() for one in overridden):
+    if overridden and all(point.shapes() != points[0].shapes() for point in overridden):
         return f"{UNSURE}: sizes of tensors depend on it"
     if launch.get("autotune"):
         return "the host's, the autotuner does not list it"
@@ -260,7 +260,7 @@ def _loops_over(kernel: Kernel, name: str) -> bool:
 
 def _is_quotient(each: Recorded, name: str, points: Sequence[Again]) -> bool:
     """Return whether a value is one size over another in every call: `heads // kv_heads`, which a block never is."""
-    of_sizes = [(one.constexpr(name), one.env(each.dims)) for one in points if not one.choice]
+    of_sizes = [(point.constexpr(name), point.env(each.dims)) for point in points if not point.choice]
     return len({value for value, _ in of_sizes}) > 1 and any(
         all(env[below] and value == env[above] // env[below] for value, env in of_sizes)
         for above in each.dims for below in each.dims if above != below)
@@ -269,7 +269,7 @@ def _is_quotient(each: Recorded, name: str, points: Sequence[Again]) -> bool:
 def _covers(each: Recorded, name: str, points: Sequence[Again]) -> str:
     """Return the size that a value covers in every call, as its next power of two, "=" before one that it is; "" where none."""
     for dim in each.dims:
-        pairs = [(one.constexpr(name), one.env(each.dims)[dim]) for one in points if not one.choice]
+        pairs = [(point.constexpr(name), point.env(each.dims)[dim]) for point in points if not point.choice]
         if len({size for _, size in pairs}) > 1 and len({value for value, _ in pairs}) > 1 and all(
                 value is not None and value in (size, 1 << max(0, (size - 1).bit_length())) for value, size in pairs):
             return f"={dim}" if all(value == size for value, size in pairs) else dim
@@ -352,23 +352,23 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
     sizes = [name for name in _sizes_of(each, launch) if name not in each.derived]
     fixed = sorted({number for name, value in launch["constexprs"].items() if name not in blocks
                     and type(number := value.get("value")) is int and number > 1
-                    and all(one.constexpr(name) in (None, number) for one in points)})
+                    and all(point.constexpr(name) in (None, number) for point in points)})
     for axis in range(len(launch["grid"])):
-        of_axis = [one for one in points if axis < len(one.launch["grid"])
-                   and (not one.choice or one.moves_alone(points[0], blocks, each.derived))]
-        seen: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in of_axis]
+        of_axis = [point for point in points if axis < len(point.launch["grid"])
+                   and (not point.choice or point.moves_alone(points[0], blocks, each.derived))]
+        samples: list[Point] = [(point.known(each.dims), point.launch["grid"][axis]) for point in of_axis]
         # a host that counts programs by warps: those of its own choice do for others, since the kernel goes over what is left
-        own: list[Point] = [(one.known(each.dims), one.launch["grid"][axis]) for one in points if one.choice
-                            and axis < len(one.launch["grid"]) and one.moves_alone(points[0], blocks, each.derived)
-                            and (one.launch["options"] == launch["options"] or not (kernel and kernel.loops))]
-        for one in (told.get("grids") or [])[at:at + 1] or [[]]:
-            told_grids = [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in one
+        own: list[Point] = [(point.known(each.dims), point.launch["grid"][axis]) for point in points if point.choice
+                            and axis < len(point.launch["grid"]) and point.moves_alone(points[0], blocks, each.derived)
+                            and (point.launch["options"] == launch["options"] or not (kernel and kernel.loops))]
+        for grids in (told.get("grids") or [])[at:at + 1] or [[]]:
+            told_grids = [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in grids
                           if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
-            seen, own = [*seen, *told_grids], [*own, *told_grids]
-        seen += [(Again(small, numbers=numbers).known(each.dims), small["grid"][axis])       # sizes and blocks changed at once
-                 for small, numbers in evidence.points([*blocks, *each.derived]) if axis < len(small["grid"])]
-        formula = fit(seen, sizes, blocks, META, fixed)
-        if formula is None and (formula := fit([*seen[:1], *own], sizes, blocks, META, fixed)) is not None:
+            samples, own = [*samples, *told_grids], [*own, *told_grids]
+        samples += [(Again(small, numbers=numbers).known(each.dims), small["grid"][axis])       # sizes and blocks changed at once
+                    for small, numbers in evidence.points([*blocks, *each.derived]) if axis < len(small["grid"])]
+        formula = fit(samples, sizes, blocks, META, fixed)
+        if formula is None and (formula := fit([*samples[:1], *own], sizes, blocks, META, fixed)) is not None:
             each.here = ["the grid"]
         axes.append(formula)
     moved = kernel.steps.moves if kernel is not None and not kernel.loops else ()

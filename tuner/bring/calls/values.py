@@ -48,15 +48,15 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
 
     def keep(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Note the values of a tensor for as long as it lives."""
-        at = id(tensor)
-        self._kept[at] = (weakref.ref(tensor, lambda _: self._kept.pop(at, None)), values)
+        key = id(tensor)
+        self._kept[key] = (weakref.ref(tensor, lambda _: self._kept.pop(key, None)), values)
 
     def of(self, tensor: Any) -> torch.Tensor | None:
         """Return the values of a tensor; None where they are not known."""
         if type(tensor) is torch.Tensor and tensor.device.type == "cpu" and self.is_small(tensor):
             return tensor                   # a constant of the host, which has its memory
-        kept = self._kept.get(id(tensor))
-        return kept[1] if kept is not None and kept[0]() is tensor else None
+        entry = self._kept.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
 
     def describe(self, tensor: Any) -> dict[str, Any]:
         """Return what a tensor is known to hold: `filled` with one number, `counts` from 0, few `values`; {} where nothing is.
@@ -94,9 +94,9 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
 
     def look(self, tensor: torch.Tensor) -> dict[str, Any]:
         """Return what a kernel of which nothing is known finds in a tensor (`describe`); it may write there."""
-        known = self.describe(tensor)
+        description = self.describe(tensor)
         self.note_written(tensor)
-        return known
+        return description
 
     def note_written(self, tensor: torch.Tensor) -> None:
         """Note that a kernel wrote to a tensor: it does not hold what it was filled with any more."""
@@ -129,8 +129,8 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
                            kwargs: Mapping[str, Any] | None = None) -> Any:
         before, Values.computes = Values.computes, True
         try:
-            return self._compute(func, args, {name: torch.device("cpu") if isinstance(each, torch.device) and each.type == "cuda"
-                                              else each for name, each in (kwargs or {}).items()})
+            return self._compute(func, args, {name: torch.device("cpu") if isinstance(part, torch.device) and part.type == "cuda"
+                                              else part for name, part in (kwargs or {}).items()})
         finally:
             Values.computes = before
 
@@ -138,25 +138,25 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         if (written := _python_kernel(func)) is not None:
             with self:                          # its launches are the call's, and it makes tensors as the host does
                 return written(*args, **kwargs)
-        given = [each for each in tree_flatten((args, kwargs))[0] if isinstance(each, torch.Tensor)]
-        known = [self.of(each) for each in given]
-        if func is torch.ops.aten._local_scalar_dense.default and known and known[0] is not None:
+        tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, torch.Tensor)]
+        contents = [self.of(tensor) for tensor in tensors]
+        if func is torch.ops.aten._local_scalar_dense.default and contents and contents[0] is not None:
             with _disable_current_modes():
-                return known[0].item()
-        if func is torch.ops.aten._local_scalar_dense.default and (filled := self._fill_of(given[0])) is not None:
+                return contents[0].item()
+        if func is torch.ops.aten._local_scalar_dense.default and (filled := self._fill_of(tensors[0])) is not None:
             return filled
-        if func is torch.ops.aten.equal.default and (same := self._equal(*given)) is not None:
+        if func is torch.ops.aten.equal.default and (same := self._equal(*tensors)) is not None:
             return same
         try:
             out = func(*args, **kwargs)
         except RuntimeError as error:
-            if type(error).__name__ == "DynamicOutputShapeException" and all(each is not None for each in known):
+            if type(error).__name__ == "DynamicOutputShapeException" and all(content is not None for content in contents):
                 return self._of_values(func, args, kwargs)      # nonzero, unique: a shape that values tell
             if "not implemented for" not in str(error):         # histc of whole numbers: torch has it on a GPU alone
                 raise
             args = tree_map(_as_fraction, args)
             out = func(*args, **kwargs)
-        is_made = not given and self.is_small(out)
+        is_made = not tensors and self.is_small(out)
         name = func.__name__
         if name.startswith(_WHOLE_RANDOM) and self.is_small(out):
             torch.default_generator.manual_seed(0)          # a seed that the host draws is the same in each call
@@ -166,12 +166,12 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
         elif self.fills and name.partition(".")[0] in _EMPTY and self.is_small(out):
             with _disable_current_modes():
                 self.keep(out, torch.empty_strided(tuple(out.shape), out.stride(), dtype=out.dtype, device="cpu").zero_())
-        elif (is_made or (given and all(each is not None for each in known))) and not any(
-                each in name for each in _RANDOM):
+        elif (is_made or (tensors and all(content is not None for content in contents))) and not any(
+                word in name for word in _RANDOM):
             self._beside(func, args, kwargs, out)
         else:
-            for each in given if func._schema.is_mutable else ():
-                self.forget(each)
+            for tensor in tensors if func._schema.is_mutable else ():
+                self.forget(tensor)
         self._note_fill(name.partition(".")[0], args, out)
         return out
 
@@ -189,14 +189,14 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
 
     def _note_fill(self, name: str, args: Any, out: Any) -> None:
         if name in _EMPTY and isinstance(out, torch.Tensor):
-            at = id(out)
-            self._filled[at] = (weakref.ref(out, lambda _: self._filled.pop(at, None)), None)
+            key = id(out)
+            self._filled[key] = (weakref.ref(out, lambda _: self._filled.pop(key, None)), None)
         if name not in (*_FILLS, *_COPIES) or not isinstance(out, torch.Tensor) or out.is_complex() or self.of(out) is not None:
             return
-        given = self.describe(args[0]).get("filled") if name in _COPIES else args[-1] if _FILLS[name] is None else _FILLS[name]
-        if isinstance(given, int | float):
-            at = id(out)
-            self._filled[at] = (weakref.ref(out, lambda _: self._filled.pop(at, None)), float(given))
+        fill = self.describe(args[0]).get("filled") if name in _COPIES else args[-1] if _FILLS[name] is None else _FILLS[name]
+        if isinstance(fill, int | float):
+            key = id(out)
+            self._filled[key] = (weakref.ref(out, lambda _: self._filled.pop(key, None)), float(fill))
 
     def _run_known(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Return what an operation gives for the values of its tensors. Raises what torch raises."""
@@ -205,15 +205,15 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
             return values if values is not None else torch.device("cpu") if isinstance(each, torch.device) else each
 
         with _disable_current_modes():
-            return func(*tree_map(real, args), **{name: tree_map(real, each) for name, each in kwargs.items()})
+            return func(*tree_map(real, args), **{name: tree_map(real, argument) for name, argument in kwargs.items()})
 
     def _of_values(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Return the result of an operation whose shape follows the values, its values kept beside."""
         values = self._run_known(func, args, kwargs)
         out = tree_map(_as_fake, values)
-        for each, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=True):
+        for tensor, its in zip(tree_flatten(out)[0], tree_flatten(values)[0], strict=True):
             if self.is_small(its):
-                self.keep(each, its)
+                self.keep(tensor, its)
         return out
 
     def is_small(self, tensor: Any) -> bool:
@@ -232,7 +232,7 @@ class Values(TorchDispatchMode):        # type: ignore[misc]
 
     def _beside(self, func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> None:
         """Compute the same of the values, and keep them beside the results; nothing where a result is not small."""
-        if any(isinstance(each, torch.Tensor) and each.numel() > MOST_ELEMENTS for each in tree_flatten(out)[0]):
+        if any(isinstance(tensor, torch.Tensor) and tensor.numel() > MOST_ELEMENTS for tensor in tree_flatten(out)[0]):
             return
 
         try:

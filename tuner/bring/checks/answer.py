@@ -17,7 +17,7 @@ FACTS = ("registers", "spills", "smem_bytes", "occupancy_pct", "seconds")
 def read_operators(told: Any) -> list[dict[str, Any]]:
     """Return the operators of an answer, as `operators check --json` has them. Raises Refused."""
     try:
-        return [_operator(cleaned(each)) for each in _list(told["operators"], MAX_OPERATORS)]
+        return [_operator(cleaned(operator)) for operator in _list(told["operators"], MAX_OPERATORS)]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Refused(f"the process that compiles answered what is no result ({error})"[:300]) from error
 
@@ -27,35 +27,35 @@ def _operator(told: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("a kind that is none")
     return {
         "name": _text(told["name"]), "kind": told["kind"], "line": _whole(told["line"]),
-        "parameters": [{"name": _text(each["name"]), "values": [_value(one) for one in _list(each["values"], MAX_VALUES)]}
-                       for each in _list(told["parameters"], MAX_ITEMS)],
-        "arguments": [{name: _value(value) for name, value in _pairs(each)} for each in _list(told["arguments"], MAX_ITEMS * 4)],
+        "parameters": [{"name": _text(param["name"]), "values": [_value(choice) for choice in _list(param["values"], MAX_VALUES)]}
+                       for param in _list(told["parameters"], MAX_ITEMS)],
+        "arguments": [{name: _value(value) for name, value in _pairs(arg)} for arg in _list(told["arguments"], MAX_ITEMS * 4)],
         "size": _or_none(_whole, told["size"]), "valid": _or_none(_whole, told["valid"]),
         "pruned": {_text(reason): _whole(count) for reason, count in _pairs(told["pruned"])},
         "default": _config(told["default"]), "assumed": _config(told["assumed"]),
-        "problems": [{"what": _text(each["what"]), "do": _text(each["do"]), "missing": bool(each["missing"])}
-                     for each in _list(told["problems"], MAX_ITEMS)],
-        "notes": [_text(each) for each in _list(told.get("notes", []), MAX_ITEMS)],
+        "problems": [{"what": _text(problem["what"]), "do": _text(problem["do"]), "missing": bool(problem["missing"])}
+                     for problem in _list(told["problems"], MAX_ITEMS)],
+        "notes": [_text(note) for note in _list(told.get("notes", []), MAX_ITEMS)],
         "recorded": _or_none(_recorded, told.get("recorded")),
-        "compiled": [_sample(each) for each in _list(told["compiled"], MAX_COMPILED)], "measured": None}
+        "compiled": [_sample(sample) for sample in _list(told["compiled"], MAX_COMPILED)], "measured": None}
 
 
 def _recorded(told: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a call was seen to launch: grid, constexprs and who chose them, options."""
-    return {"call": _text(told["call"]), "grid": [_whole(each) for each in _list(told["grid"], 3)],
+    return {"call": _text(told["call"]), "grid": [_whole(extent) for extent in _list(told["grid"], 3)],
             "grid_formula": _text(told["grid_formula"]), "options": _config(told["options"]), "dims": _config(told["dims"]),
-            "constexprs": {_text(name): {"value": _value(each["value"]), "chosen": _text(each["chosen"])}
-                           for name, each in _pairs(told["constexprs"])},
-            "heuristics": [_text(each) for each in _list(told["heuristics"], MAX_ITEMS)],
-            "key": [_text(each) for each in _list(told["key"], MAX_ITEMS)], "gluon": bool(told["gluon"]),
-            "restores": [_text(each) for each in _list(told["restores"], MAX_ITEMS)]}
+            "constexprs": {_text(name): {"value": _value(constexpr["value"]), "chosen": _text(constexpr["chosen"])}
+                           for name, constexpr in _pairs(told["constexprs"])},
+            "heuristics": [_text(heuristic) for heuristic in _list(told["heuristics"], MAX_ITEMS)],
+            "key": [_text(key) for key in _list(told["key"], MAX_ITEMS)], "gluon": bool(told["gluon"]),
+            "restores": [_text(argument) for argument in _list(told["restores"], MAX_ITEMS)]}
 
 
 def _sample(told: Mapping[str, Any]) -> dict[str, Any]:
-    said = {"gpu": _text(told["gpu"])[:12], "config": _config(told["config"])}
+    sample = {"gpu": _text(told["gpu"])[:12], "config": _config(told["config"])}
     if "error" in told:
-        return {**said, "error": _text(told["error"])}
-    return {**said, **{name: _or_none(_number, told.get(name)) for name in FACTS}}
+        return {**sample, "error": _text(told["error"])}
+    return {**sample, **{name: _or_none(_number, told.get(name)) for name in FACTS}}
 
 
 def _config(told: Any) -> dict[str, Any]:

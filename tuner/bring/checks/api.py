@@ -73,19 +73,19 @@ class CheckListApi(APIView):
                    responses={201: selectors.KernelCheckJson})
     def post(self, request: Request) -> Response:
         """Check a kernel file: what its text says at once, samples compiled by a worker. Owners only: importing it runs it."""
-        asked = CheckRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given: dict[str, Any] = asked.validated_data
-        text, name = given.get("text", ""), given.get("file", "")
-        if upload := given.get("upload"):
+        serializer = CheckRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        fields: dict[str, Any] = serializer.validated_data
+        text, name = fields.get("text", ""), fields.get("file", "")
+        if upload := fields.get("upload"):
             if upload.size > services.MAX_TEXT_BYTES:
                 raise ValidationError({"upload": [f"{upload.size:,} bytes; at most {services.MAX_TEXT_BYTES:,}"]})
             text, name = upload.read().decode(errors="replace"), name or upload.name
-        about = {name: given.get(name, "") for name in ("shape", "dtype", "call")}
-        if given.get("source"):
-            named = sources.read_source(given["source"], given.get("commit", ""), given.get("path", ""))
+        about = {name: fields.get(name, "") for name in ("shape", "dtype", "call")}
+        if fields.get("source"):
+            named = sources.read_source(fields["source"], fields.get("commit", ""), fields.get("path", ""))
             return Response(selectors.check_json(sources.check_create(named, owner=request.user, **about)), status=201)
-        check = services.check_create(text, file=name, siblings=given.get("siblings"), folder=given.get("folder", ""),
+        check = services.check_create(text, file=name, siblings=fields.get("siblings"), folder=fields.get("folder", ""),
                                       owner=request.user, **about)
         return Response(selectors.check_json(check), status=201)
 
@@ -110,9 +110,9 @@ class CheckStopApi(APIView):
 class SpaceRequest(serializers.Serializer[None]):
     """A space: values as a list, or as a text like "64, 128"; constraints are expressions over the parameters."""
 
-    params = Checked(lambda given: isinstance(given, dict) and all(isinstance(each, str | list) for each in given.values()),
+    params = Checked(lambda given: isinstance(given, dict) and all(isinstance(choices, str | list) for choices in given.values()),
                      "an object: parameter → values")
-    constraints = Checked(lambda given: isinstance(given, list) and all(isinstance(each, str) for each in given),
+    constraints = Checked(lambda given: isinstance(given, list) and all(isinstance(rule, str) for rule in given),
                           "a list of expressions", required=False)
     check = serializers.IntegerField(required=False, help_text="a check, whose adapter is given with this space")
     kernel = serializers.CharField(required=False, allow_blank=True, max_length=200, help_text="of that check")
@@ -147,13 +147,13 @@ class SpaceApi(APIView):
 
         Nothing is stored.
         """
-        asked = SpaceRequest(data=request.data)
-        asked.is_valid(raise_exception=True)
-        given = asked.validated_data
-        check = get_object_or_404(KernelCheck, pk=given["check"]) if "check" in given else None
+        serializer = SpaceRequest(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        fields = serializer.validated_data
+        check = get_object_or_404(KernelCheck, pk=fields["check"]) if "check" in fields else None
         try:
-            counted = services.count_space(given["params"], given.get("constraints", []), check=check,
-                                           kernel=given.get("kernel", ""))
+            counted = services.count_space(fields["params"], fields.get("constraints", []), check=check,
+                                           kernel=fields.get("kernel", ""))
         except Refused as refused:         # as often as not a form that is being filled in
             return Response({"fields": refused.fields, "size": None, "valid": None, "adapter": None})
         return Response({"fields": {}, **counted})

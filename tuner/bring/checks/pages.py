@@ -70,15 +70,15 @@ def check_stop(request: HttpRequest, pk: int) -> HttpResponse:
 def _page(request: HttpRequest, typed: dict[str, str], wrong: dict[str, str], check: KernelCheck | None = None,
           status: int = 200) -> HttpResponse:
     operators = check.result.get("operators", []) if check else []
-    adapters = [{**each, **_edited_space(each, operators)} for each in check.adapters] if check else []
-    edited = {each["kernel"] for each in adapters if each.get("fields")}
+    adapters = [{**adapter, **_edited_space(adapter, operators)} for adapter in check.adapters] if check else []
+    edited = {adapter["kernel"] for adapter in adapters if adapter.get("fields")}
     return render(request, "tuner/check.html", {
         "beside": sorted(check.siblings or {}) if check else (),
         "proposals": check.result.get("proposals", ()) if check else (),
         "from": sources.source_text(check.source) if check else "", "found": (check.source or {}).get("found") if check else None,
         "check": check, "live": check is not None and check.status in LIVE, "typed": typed, "wrong": wrong,
         "step": selectors.step_of(check) if check else None,
-        "operators": [{**_in_order(each), "is_edited": each["name"] in edited} for each in operators], "adapters": adapters,
+        "operators": [{**_in_order(entry), "is_edited": entry["name"] in edited} for entry in operators], "adapters": adapters,
         "ability": selectors.ability(), "dtypes": services.DTYPES, "most_bytes": services.MAX_TEXT_BYTES,
         "may_check": request.user.has_perm(MAY_CHECK), "checks": selectors.check_list() if check is None else ()}, status=status)
 
@@ -109,24 +109,24 @@ def _read_siblings(typed: dict[str, str], before: KernelCheck | None) -> Any:
 
 def _in_order(operator: dict[str, Any]) -> dict[str, Any]:
     """Return an operator whose configurations name the parameters in their order: jsonb loses it."""
-    names = [each["name"] for each in operator["parameters"]]
+    names = [parameter["name"] for parameter in operator["parameters"]]
 
     def order(config: dict[str, Any]) -> dict[str, Any]:
         return {name: config[name] for name in sorted(config, key=lambda name: names.index(name) if name in names else len(names))}
 
     return {**operator, "default": order(operator["default"]),
-            "compiled": [{**each, "config": order(each["config"])} for each in operator["compiled"]]}
+            "compiled": [{**sample, "config": order(sample["config"])} for sample in operator["compiled"]]}
 
 
 def _edited_space(adapter: dict[str, Any], operators: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the fields of an adapter's space, and what its constraints leave out of it as it stands."""
     space = adapter.get("space")
-    found = next((each for each in operators if each["name"] == adapter["kernel"]), None)
-    if not space or found is None:
+    operator = next((entry for entry in operators if entry["name"] == adapter["kernel"]), None)
+    if not space or operator is None:
         return {}
-    rules = {each["reason"]: each["expression"] for each in space["constraints"]}
-    return {"fields": [{"name": each["name"], "text": ", ".join(map(str, each["values"]))} for each in space["params"]],
-            "rules": "\n".join(rules.values()), "size": found["size"], "valid": found["valid"],
+    rules = {constraint["reason"]: constraint["expression"] for constraint in space["constraints"]}
+    return {"fields": [{"name": param["name"], "text": ", ".join(map(str, param["values"]))} for param in space["params"]],
+            "rules": "\n".join(rules.values()), "size": operator["size"], "valid": operator["valid"],
             "names": sorted(space["names"]),
             "left_out": [{"reason": reason, "count": count, "expression": rules.get(reason, "")}
-                         for reason, count in found["pruned"].items()]}
+                         for reason, count in operator["pruned"].items()]}

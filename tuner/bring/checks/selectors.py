@@ -225,4 +225,4 @@ def step_of(check: KernelCheck) -> StepJson | None:
 
 def adapter_of(check: KernelCheck, kernel: str) -> dict[str, Any] | None:
     """Return the adapter of one kernel that can be edited; None where there is none."""
-    return next((each for each in check.adapters if each["kernel"] == kernel and each.get("space")), None)
+    return next((adapter for adapter in check.adapters if adapter["kernel"] == kernel and adapter.get("space")), None)

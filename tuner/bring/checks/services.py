@@ -47,16 +47,16 @@ def check_create(text: str, *, file: str = "", shape: str | Mapping[str, Any] = 
     """
     text = check_text(text)
     name = file.strip() or _usual_name(text)
-    asked = read_asked(name, shape, dtype, call)
+    request = read_asked(name, shape, dtype, call)
     try:
         files, below = read_files(siblings or {}), check_folder(folder.strip("/"))
     except Refused as refused:
         raise Refused({"siblings": refused.what}) from refused
     files.pop(f"{below}/{name}".lstrip("/"), None)
-    said = asked.pop("call")
-    told = read_alone({**asked, "text": text})
-    return check_store(owner=owner, text=text, folder=below, siblings=files, source=source, adapters=told["adapters"], **asked,
-                       result={"file": name, "operators": told["operators"], "call": said, "proposals": told["proposals"]})
+    call_text = request.pop("call")
+    reply = read_alone({**request, "text": text})
+    return check_store(owner=owner, text=text, folder=below, siblings=files, source=source, adapters=reply["adapters"], **request,
+                       result={"file": name, "operators": reply["operators"], "call": call_text, "proposals": reply["proposals"]})
 
 
 def check_text(text: str) -> str:
@@ -88,8 +88,8 @@ def check_store(**fields: Any) -> KernelCheck:
     with transaction.atomic():
         check = KernelCheck.objects.create(**fields)
         old = KernelCheck.objects.filter(project=check.project_id).order_by("-pk").values_list("pk", flat=True)[KEPT:]
-        for each in KernelCheck.objects.filter(pk__in=list(old)):
-            each.delete()
+        for row in KernelCheck.objects.filter(pk__in=list(old)):
+            row.delete()
         for queue in selectors.living_queues() or selectors.QUEUES:
             jobs.enqueue_on_commit(queue, "check", check.pk)
     check_publish(check)
@@ -120,24 +120,24 @@ def read_alone(request: Mapping[str, Any]) -> dict[str, Any]:
     In a process of its own: a text may be made to take all time and memory of who reads it.
     """
     environ = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(PROJECT), "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
-    asked = json.dumps({**request, "compiles": False}).encode()
+    payload = json.dumps({**request, "compiles": False}).encode()
     too_much = Refused({"text": "reading it takes too much time or memory"})
     with subprocess.Popen([sys.executable, "-m", "tuner.bring.pasted"], cwd=PROJECT, env=environ, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as process:
         try:
-            answer, _ = process.communicate(asked, timeout=READ_S)
+            answer, _ = process.communicate(payload, timeout=READ_S)
         except subprocess.TimeoutExpired as error:
             raise too_much from error
         finally:
             process.kill()
     if process.returncode or len(answer) > MAX_ANSWER_BYTES or not answer:
         raise too_much
-    told = cleaned(json.loads(answer.splitlines()[-1]))
-    if "refused" in told:
-        raise Refused({"text": str(told["refused"])[:500]})
+    reply = cleaned(json.loads(answer.splitlines()[-1]))
+    if "refused" in reply:
+        raise Refused({"text": str(reply["refused"])[:500]})
     try:
-        return {"operators": read_operators(told), "adapters": told["adapters"],
-                "proposals": [str(each) for each in told.get("proposals", ())]}
+        return {"operators": read_operators(reply), "adapters": reply["adapters"],
+                "proposals": [str(proposal) for proposal in reply.get("proposals", ())]}
     except Refused as error:
         raise too_much from error
 
@@ -161,7 +161,7 @@ def check_claim(check_id: int, worker: str) -> KernelCheck | None:
 
 def check_progress(check: KernelCheck, worker: str, told: Any) -> None:
     """Store and tell how many samples of how many are compiled; what is no such pair is left."""
-    if not isinstance(told, list) or len(told) != 2 or not all(type(each) is int and 0 <= each < MOST_SAMPLES for each in told):
+    if not isinstance(told, list) or len(told) != 2 or not all(type(step) is int and 0 <= step < MOST_SAMPLES for step in told):
         return
     compiled, samples = told
     if KernelCheck.leases.write(check.pk, worker, compiled=compiled, samples=samples):
@@ -194,10 +194,10 @@ def _adapters_of_call(check: KernelCheck, told: Mapping[str, Any]) -> list[dict[
     call = check.result.get("call")
     if not call or "recorded" not in told:
         return list(check.adapters)
-    asked = {"file": check.file, "text": check.text, "folder": check.folder, "siblings": check.siblings, "shape": check.shape,
-             "dtype": check.dtype, "call": call}
+    request = {"file": check.file, "text": check.text, "folder": check.folder, "siblings": check.siblings, "shape": check.shape,
+               "dtype": check.dtype, "call": call}
     try:
-        written: list[dict[str, Any]] = read_alone({**asked, "recorded": told["recorded"]})["adapters"]
+        written: list[dict[str, Any]] = read_alone({**request, "recorded": told["recorded"]})["adapters"]
     except Refused:                # no record, or one made to take all time: what the text tells stays
         return list(check.adapters)
     return written
@@ -228,17 +228,17 @@ def count_space(params: Mapping[str, str | Sequence[Any]], constraints: Sequence
     Raises edited.Refused; its `where` names the parameter, or "constraints".
     """
     adapter = selectors.adapter_of(check, kernel) if check is not None else None
-    told = adapter["space"] if adapter else {"params": [], "default": {}, "constraints": []}
+    base = adapter["space"] if adapter else {"params": [], "default": {}, "constraints": []}
     before = edited.EditedSpace(
-        {each["name"]: tuple(each["values"]) for each in told["params"]}, told["default"],
-        {each["reason"]: each["expression"] for each in told["constraints"]}, told.get("names") or edited.read_space("").names)
+        {param["name"]: tuple(param["values"]) for param in base["params"]}, base["default"],
+        {limit["reason"]: limit["expression"] for limit in base["constraints"]}, base.get("names") or edited.read_space("").names)
     values = {name: edited.read_values(name, text) if isinstance(text, str) else edited.check_values(name, text)
               for name, text in params.items()}
     reasons = {rule: reason for reason, rule in before.constraints.items()}
     rules = {reasons.get(rule, rule)[:edited.MAX_REASON]: rule for line in constraints if (rule := line.strip())}
     space = edited.edit(before, values, rules)
     counted = edited.count(space)
-    unchanged = adapter is not None and told["listed"] and not rules and values == before.params
+    unchanged = adapter is not None and base["listed"] and not rules and values == before.params
     return {"size": counted.size, "valid": counted.valid, "default": space.default, "default_breaks": counted.default_breaks,
             "constraints": [{"reason": reason, "expression": rules.get(reason, ""), "left_out": left_out}
                             for reason, left_out in counted.left_out.items()],

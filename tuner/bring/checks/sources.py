@@ -30,26 +30,26 @@ def read_source(source: str, commit: str = "", path: str = "") -> dict[str, Any]
     """Return {"kind", …} of an address with a commit, or of NAME==VERSION. Raises Refused."""
     source, commit, path = source.strip(), commit.strip(), path.strip().strip("/")
     try:
-        given = {"path": check_path(path) if path else ""}
+        location = {"path": check_path(path) if path else ""}
     except Refused as refused:
         raise Refused({"path": refused.what}) from refused
     if named := _PACKAGE.match(source):
         if commit:
             raise Refused({"commit": "a package has a version: NAME==VERSION"})
-        return {"kind": PACKAGE, "name": named[1], "version": named[2], **given}
+        return {"kind": PACKAGE, "name": named[1], "version": named[2], **location}
     if not _ADDRESS.match(source):
         raise Refused({"source": "a repository like https://host/team/kernels, or a package with its version: NAME==VERSION"})
     if not _COMMIT.match(commit) or ".." in commit:
         raise Refused({"commit": "a whole commit (40 hexadecimal digits), a branch or a tag"})
-    return {"kind": GIT, "address": source, "commit": commit, **given}
+    return {"kind": GIT, "address": source, "commit": commit, **location}
 
 
 def check_create(source: Mapping[str, Any], *, shape: str | Mapping[str, Any] = "", dtype: str = "", call: str = "",
                  owner: Any) -> KernelCheck:
     """Store a file that `read_source` names, and wake a worker that fetches it. Raises Refused."""
-    asked = services.read_asked(source["path"].rpartition("/")[2], shape, dtype, call)
-    result = {"file": asked["file"], "operators": [], "call": asked.pop("call"), "proposals": []}
-    return services.check_store(owner=owner, source=dict(source), text="", result=result, **asked)
+    request = services.read_asked(source["path"].rpartition("/")[2], shape, dtype, call)
+    result = {"file": request["file"], "operators": [], "call": request.pop("call"), "proposals": []}
+    return services.check_store(owner=owner, source=dict(source), text="", result=result, **request)
 
 
 def source_text(source: Mapping[str, Any] | None) -> str:
@@ -81,13 +81,13 @@ def check_fetched(check: KernelCheck, worker: str, told: Any) -> KernelCheck | N
         folder, _, file = named["path"].rpartition("/")
         text, siblings = services.check_text(str(told["text"])), read_files(told["siblings"])
         siblings.pop(named["path"], None)
-        said = services.read_alone({"file": file, "text": text, "shape": check.shape, "dtype": check.dtype})
+        answer = services.read_alone({"file": file, "text": text, "shape": check.shape, "dtype": check.dtype})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         services.check_fail(check, worker, str(getattr(error, "what", error))[:400], "name another path")
         return None
-    result = {**check.result, "file": file, "operators": said["operators"], "proposals": said["proposals"]}
+    result = {**check.result, "file": file, "operators": answer["operators"], "proposals": answer["proposals"]}
     if not KernelCheck.leases.write(check.pk, worker, source=source, text=text, folder=folder, siblings=siblings, result=result,
-                              adapters=said["adapters"]):
+                              adapters=answer["adapters"]):
         return None
     services.check_publish(check)
     return KernelCheck.objects.get(pk=check.pk)
@@ -101,15 +101,15 @@ def _resolved(told: Mapping[str, Any]) -> str:
 
 def _found(told: Any) -> list[dict[str, Any]]:
     """Return the files that hold kernels, at most MOST_FOUND, those whose path cannot be named left out."""
-    found = []
-    for each in list(told)[:MOST_FOUND]:
+    files = []
+    for entry in list(told)[:MOST_FOUND]:
         try:
-            path = check_path(each["path"])
+            path = check_path(entry["path"])
         except Refused:
             continue
-        names = [name for name in each["kernels"] if isinstance(name, str) and _KERNEL.match(name)]
-        found.append({"path": path, "kernels": names[:MOST_KERNELS], "count": int(each["count"])})
-    return found
+        names = [name for name in entry["kernels"] if isinstance(name, str) and _KERNEL.match(name)]
+        files.append({"path": path, "kernels": names[:MOST_KERNELS], "count": int(entry["count"])})
+    return files
 
 
 def _end(check: KernelCheck, worker: str, source: Mapping[str, Any]) -> None:

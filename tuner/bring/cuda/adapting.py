@@ -23,19 +23,19 @@ from tuner.bring.write import Draft
 
 def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any]) -> Any:
     """Return a kernel as `calls` asks one: which arguments it writes and reads. What other code gets and the host returns, too."""
-    results = {one["storage"] for one in told.get("result", ())}
+    results = {tensor["storage"] for tensor in told.get("result", ())}
     arguments = []
-    for one in source.function.arguments:
-        given = each.launch["arguments"].get(one.name, {})
-        held = held_names(given)
-        fields = fields_written(source.text, source.function.name, one.name) if held and not one.written else {}
-        for name in held or [one.name]:                         # of a struct the tensors whose addresses it holds
+    for argument in source.function.arguments:
+        description = each.launch["arguments"].get(argument.name, {})
+        names = held_names(description)
+        fields = fields_written(source.text, source.function.name, argument.name) if names and not argument.written else {}
+        for name in names or [argument.name]:                         # of a struct the tensors whose addresses it holds
             storage = each.launch["arguments"].get(name, {}).get("storage")
-            field = name.removeprefix(f"{one.name}_")
-            is_field_written = fields.get(field, fields.get("") if len(held) == 1 else None)
-            is_written = one.written or is_field_written is True
-            is_written |= (one.unsure or (name != one.name and is_field_written is None)) and storage in results
-            arguments.append(SimpleNamespace(name=name, written=is_written, loaded=one.read, kind=one.kind))
+            field = name.removeprefix(f"{argument.name}_")
+            is_field_written = fields.get(field, fields.get("") if len(names) == 1 else None)
+            is_written = argument.written or is_field_written is True
+            is_written |= (argument.unsure or (name != argument.name and is_field_written is None)) and storage in results
+            arguments.append(SimpleNamespace(name=name, written=is_written, loaded=argument.read, kind=argument.kind))
     return SimpleNamespace(name=source.function.name, arguments=tuple(arguments), tiles=(), dots=False, loops=source.function.loops,
                            line=source.line, steps=None)
 
@@ -57,8 +57,8 @@ class _CudaWriting(Writing):
         self.source = source
         self.launch = {**self.launch, "constexprs": {}}         # of the template, which is no argument
         arguments = source.function.arguments
-        sure = {one.name for one in self.kernel.arguments if one.written} if self.kernel else set()
-        if unsure := [one.name for one in arguments if one.unsure and one.name not in sure and not sure]:
+        sure = {argument.name for argument in self.kernel.arguments if argument.written} if self.kernel else set()
+        if unsure := [argument.name for argument in arguments if argument.unsure and argument.name not in sure and not sure]:
             self.asks.append(f"whether {', '.join(unsure)} are written: code that is not in the file gets their addresses")
 
     def launched(self) -> str:
@@ -77,7 +77,7 @@ class _CudaWriting(Writing):
         if one["kind"] != "tuple":
             return super()._value(name, one, part)
         words = [repr(word["value"]) if word["kind"] == "str" else
-                 self._formula(f"arguments.{name}.value.{at}.value", word["value"]) for at, word in enumerate(one["value"])]
+                 self._formula(f"arguments.{name}.value.{index}.value", word["value"]) for index, word in enumerate(one["value"])]
         return f"Struct([{', '.join(words)}])"
 
     def lambda_of(self, axes: list[str]) -> str:
@@ -96,7 +96,7 @@ class _CudaWriting(Writing):
 
     def types(self) -> str:
         """Return the types that tensors of fractions have at a launch: a pointer to double is given nothing shorter."""
-        return write_mapping({name: f"torch.{one['dtype']}" for name, one in self.tensors.items() if "float" in one["dtype"]})
+        return write_mapping({name: f"torch.{spec['dtype']}" for name, spec in self.tensors.items() if "float" in spec["dtype"]})
 
     def default(self) -> dict[str, str]:
         return {name: repr(value) for name, value in self.each.default.items()}
@@ -112,9 +112,9 @@ class _CudaWriting(Writing):
     def kernel_text(self, file: str, macros: Mapping[str, int]) -> str:
         """Return the CudaKernel, whose file lies beside the adapter."""
         template = f", template={write_tuple(self.template())}" if self.each.template else ""
-        given = {name: f'"{value}"' for name, value in macros_for(self.source, macros).items() if name not in self.each.params}
-        given |= {name: f'"{tie.macro}"' for name, tie in self.each.ties.items()}
-        defines = f", defines={write_mapping(given)}" if given else ""
+        texts = {name: f'"{value}"' for name, value in macros_for(self.source, macros).items() if name not in self.each.params}
+        texts |= {name: f'"{tie.macro}"' for name, tie in self.each.ties.items()}
+        defines = f", defines={write_mapping(texts)}" if texts else ""
         return f'CudaKernel(Path(__file__).with_name("{file}"), "{self.source.function.qualified}"{template}{defines})'
 
     def record(self) -> list[str]:
@@ -130,7 +130,7 @@ class _CudaWriting(Writing):
             lines.append(f"    smem=lambda meta: {self._of_gpu(self._in_arguments(str(self.each.smem)))},")
         lines.append(f'    flops="{" * ".join(self._extents(self.out)) or "1"}", bytes="{self._bytes()}", unit="B/s",')
         self.to_do.append("flops: one per element of the result is proposed")
-        values = {one: write_tuple(some) for one, some in self.each.params.items()}
+        values = {param: write_tuple(some) for param, some in self.each.params.items()}
         lines += [f"    params={write_mapping(values)},", f"    default={write_mapping(self.default())},"]
         if threads := threads_of(self.each):
             lines.append(f'    constraints={{"threads per block": "{threads} <= threads"}},')
@@ -145,13 +145,13 @@ def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str,
     """
     if not each.dims:
         raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
-    if not [name for name, one in each.launch["arguments"].items() if one["kind"] == "tensor"]:
+    if not [name for name, argument in each.launch["arguments"].items() if argument["kind"] == "tensor"]:
         raise Refused(f"{each.name}: the call gives it no tensor")
     writing = _CudaWriting(each, source, told, call)
     grid = writing.lambda_of([str(axis) for axis in each.grid])
     answer, record = writing.reference(), writing.record()
     arguments = writing.arguments()             # last: it raises for what the others had to ask
-    has_structs = any(one["kind"] == "tuple" for one in each.launch["arguments"].values())
+    has_structs = any(argument["kind"] == "tuple" for argument in each.launch["arguments"].values())
     parts = [f'"""{each.name} as an operator of Ridgepoint, from the call {in_docstring(call.text)}."""', "",
              "from pathlib import Path", "", "import torch", "import triton", "",
              f"from tuner.team.adapter import CudaKernel, CudaOperator, Dim, {'Struct, ' if has_structs else ''}launch_default", "",

@@ -53,8 +53,8 @@ def _build(part: HostPart, text: str, folder: Path, name: str, stem: str) -> Pat
     source, library = folder / f"{stem}.cpp", folder / f"{stem}.so"
     source.write_text(text, encoding="utf-8", errors="replace")
     command = [compiler, *_flags(part.uses_torch)]
-    kept = kept_headers(command, _torch_folder()) if part.uses_torch else []
-    command = [*command, *kept, "-shared", "-o", str(library), str(source), *_libraries(part.uses_torch)]
+    flags = kept_headers(command, _torch_folder()) if part.uses_torch else []
+    command = [*command, *flags, "-shared", "-o", str(library), str(source), *_libraries(part.uses_torch)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=BUILD_S, cwd=folder)
     except subprocess.TimeoutExpired as error:
@@ -67,17 +67,17 @@ def _build(part: HostPart, text: str, folder: Path, name: str, stem: str) -> Pat
 def say_errors(told: str, name: str, left_out: Sequence[str]) -> str:
     """Return the first errors of the file's own lines, else the first ones."""
     errors = [(Path(match["file"]).name, match["line"], match["what"]) for match in _ERROR.finditer(told)]
-    own = [each for each in errors if each[0] == name] or errors
-    said = "; ".join(f"{'' if file == name else f'{file} '}line {line}: {what}" for file, line, what in own[:3])
+    own = [error for error in errors if error[0] == name] or errors
+    summary = "; ".join(f"{'' if file == name else f'{file} '}line {line}: {what}" for file, line, what in own[:3])
     hint = f" (left out: {', '.join(left_out[:6])})" if left_out else ""
     if absent := _NOT_FOUND.search(told):
         hint += next((f" ({package})" for pattern, package in _PACKAGES if pattern.match(absent[1])), "")
-    if any(each.startswith(("cutlass/", "cute/")) for each in left_out) and re.search(r"cutlass|cute", said):
+    if any(each.startswith(("cutlass/", "cute/")) for each in left_out) and re.search(r"cutlass|cute", summary):
         hint += (" (CUTLASS: its types are read where it is installed, pip install nvidia-cutlass; a host that launches its "
                  "kernels cannot be called)")
-    if missing := re.search(r"[‘']([A-Z]\w*)[’'] was not declared", said):
+    if missing := re.search(r"[‘']([A-Z]\w*)[’'] was not declared", summary):
         hint += f" (a macro that the build gives: --shape {missing[1]}=NUMBER)"
-    return f"the host's part does not compile: {said or told.strip()[-MOST_SAID:]}{hint}"[:2 * MOST_SAID]
+    return f"the host's part does not compile: {summary or told.strip()[-MOST_SAID:]}{hint}"[:2 * MOST_SAID]
 
 
 def _flags(uses_torch: bool) -> list[str]:
@@ -87,7 +87,7 @@ def _flags(uses_torch: bool) -> list[str]:
         folders += [include, include / "torch" / "csrc" / "api" / "include"]
     return ["-std=gnu++20" if uses_torch else "-std=gnu++17", "-O0", "-fPIC", "-w", "-fpermissive",
             "-fmax-errors=12", "-D__restrict__=", "-D__restrict=", "-D__declspec(x)=", "-DWITH_CUDA=1",
-            *(f"-I{each}" for each in folders)]
+            *(f"-I{folder}" for folder in folders)]
 
 
 def _libraries(uses_torch: bool) -> list[str]:
@@ -98,10 +98,10 @@ def _libraries(uses_torch: bool) -> list[str]:
 
 
 def _torch_folder() -> Path:
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         raise Refused("the file uses PyTorch, which is not installed here")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def has_headers() -> bool:

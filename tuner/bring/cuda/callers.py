@@ -22,14 +22,14 @@ def callers_of(folder: Path, name: str, function: str, own: Collection[str]) -> 
     folder = folder.resolve()
     called = re.compile(rf"\b{re.escape(function)}\b" if function else "")
     launched = re.compile(rf"\b(?:{'|'.join(map(re.escape, own)) or '(?!)'})\b")
-    found = []
+    paths = []
     for path in islice(walk(root_of(folder), ENDINGS), MOST_FILES):
         if path == folder / name or path.is_symlink() or path.stat().st_size > MAX_BYTES:
             continue
         text = path.read_text(errors="replace")
         if called.search(text) and launched.search(text):
-            found.append(path)
-    yield from sorted(found, key=lambda path: (-shared_parts(path, folder), path.suffix == ".cu", str(path)))[:MOST_TRIED]
+            paths.append(path)
+    yield from sorted(paths, key=lambda path: (-shared_parts(path, folder), path.suffix == ".cu", str(path)))[:MOST_TRIED]
 
 
 def definers_of(folder: Path, name: str, missing: Collection[str]) -> list[Path]:
@@ -38,12 +38,12 @@ def definers_of(folder: Path, name: str, missing: Collection[str]) -> list[Path]
     names = "|".join(map(re.escape, missing)) or "(?!)"
     defined = re.compile(rf"\b(?:{names})\s*\([^;{{}}()]*(?:\([^()]*\)[^;{{}}()]*)*\)\s*(?:const\s*)?(?::[^;{{}}]*)?\{{"
                          rf"|^[^;{{}}\n]*\b(?:{names})::\w+\s*\(", re.MULTILINE)
-    found = []
+    paths = []
     for path in islice(walk(root_of(folder), ENDINGS), MOST_FILES):
         if path != folder / name and not path.is_symlink() and path.stat().st_size <= MAX_BYTES and (
                 defined.search(path.read_text(errors="replace"))):
-            found.append(path)
-    return sorted(found, key=lambda path: (-shared_parts(path, folder), path.suffix != ".cu", str(path)))[:MOST_TRIED]
+            paths.append(path)
+    return sorted(paths, key=lambda path: (-shared_parts(path, folder), path.suffix != ".cu", str(path)))[:MOST_TRIED]
 
 
 def with_lambda(text: str, function: str) -> str:
@@ -54,9 +54,9 @@ def with_lambda(text: str, function: str) -> str:
         return text
     tokens = Tokens(bare)
     closing = partners(tokens.words)
-    opening = next(at for at, place in enumerate(tokens.places) if place >= bound.end())
+    opening = next(index for index, place in enumerate(tokens.places) if place >= bound.end())
     closed = closing.get(opening, opening)
-    body = next((at for at in range(closed, min(closed + 40, len(tokens.words))) if tokens.words[at] == "{"), None)
+    body = next((index for index in range(closed, min(closed + 40, len(tokens.words))) if tokens.words[index] == "{"), None)
     if body is None or body not in closing:
         return text
     line = text.count("\n", 0, bound.end()) + 1

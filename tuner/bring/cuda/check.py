@@ -37,29 +37,29 @@ def read_sources(path: Path) -> list[CudaSource] | None:
 def check_sources(path: Path, sources: Sequence[CudaSource], name: str, shape: Mapping[str, int], dtype: str, run: bool,
                   say: Callable[[int, int], None], compiles: bool = True) -> list[Found]:
     """Return what is found of each function, or of the one named. Raises Refused where there is none."""
-    chosen = [each for each in sources if not name or each.function.name == name]
+    chosen = [candidate for candidate in sources if not name or candidate.function.name == name]
     if not chosen:
         raise Refused(f"{path.name} holds no __global__ function {name}".rstrip())
-    found, jobs = [], []
+    findings, jobs = [], []
     samples = SAMPLES if len(chosen) <= FEW_KERNELS else 0
     for source in chosen:
-        each = _read(source, shape)
-        found.append(each)
-        jobs += [] if source.function.problem else _jobs(source, each, dtype, shape, samples)
+        finding = _read(source, shape)
+        findings.append(finding)
+        jobs += [] if source.function.problem else _jobs(source, finding, dtype, shape, samples)
         if run:
-            each.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
-                                         missing=True))
+            finding.problems.append(Problem("nothing was run: there are no arguments for it", "manage.py operators init",
+                                            missing=True))
     if compiles:
-        compile_jobs(found, jobs, say)
-    return found
+        compile_jobs(findings, jobs, say)
+    return findings
 
 
 def choose_source(sources: Sequence[CudaSource], name: str, path: Path) -> CudaSource:
     """Return the function that is meant: the one named, or the only one. Raises Refused."""
-    chosen = [each for each in sources if not name or each.function.name == name]
+    chosen = [source for source in sources if not name or source.function.name == name]
     if len(chosen) != 1:
         raise Refused(f"{path.name} holds {f'no kernel {name}' if name else f'{len(chosen)} kernels'}: name one of "
-                      f"{', '.join(each.function.name for each in sources) or 'none'} as {path.name}:NAME")
+                      f"{', '.join(source.function.name for source in sources) or 'none'} as {path.name}:NAME")
     return chosen[0]
 
 
@@ -68,43 +68,43 @@ def _read(source: CudaSource, shape: Mapping[str, int]) -> Found:
     if function.problem:
         return Found(function.name, source.kind, source.line or function.line, problems=[
             Problem(f"this kernel cannot be read: {function.problem}")])
-    found = Found(function.name, source.kind, source.line or function.line,
-                  parameters=[{"name": name, "values": list(values)} for name, values in source.params.items()],
-                  arguments=[{"name": each.name, "kind": each.kind, "written": each.written, "type": each.type,
-                              "unsure": each.unsure} for each in function.arguments],
-                  default=dict(source.default))
+    finding = Found(function.name, source.kind, source.line or function.line,
+                    parameters=[{"name": name, "values": list(values)} for name, values in source.params.items()],
+                    arguments=[{"name": argument.name, "kind": argument.kind, "written": argument.written, "type": argument.type,
+                                "unsure": argument.unsure} for argument in function.arguments],
+                    default=dict(source.default))
     try:
         space = source.space(GPU)
     except ValueError as error:
-        found.problems.append(Problem(str(error)))
-        return found
-    found.size, found.valid, found.pruned = space.size, len(space), dict(space.pruned)
+        finding.problems.append(Problem(str(error)))
+        return finding
+    finding.size, finding.valid, finding.pruned = space.size, len(space), dict(space.pruned)
     if space.size and not len(space):
-        found.problems.append(Problem("no configuration of the space can run", "give smaller values"))
-    found.default = source.default_for(GPU)
+        finding.problems.append(Problem("no configuration of the space can run", "give smaller values"))
+    finding.default = source.default_for(GPU)
     if not source.params:
-        found.problems.append(Problem("nothing can be tuned: no macro, template parameter or block size may change",
-                                      "make its block size a macro under #ifndef, or a template parameter"))
+        finding.problems.append(Problem("nothing can be tuned: no macro, template parameter or block size may change",
+                                        "make its block size a macro under #ifndef, or a template parameter"))
     for param in function.template:
         if param.is_type:
-            found.assumed[param.name] = "the tensors' type" if is_tensors_type(function, param) else type_of(
+            finding.assumed[param.name] = "the tensors' type" if is_tensors_type(function, param) else type_of(
                 function, param, "", source.holds.types)
         elif param.name in source.given:
             if source.given[param.name]:
-                found.assumed[param.name] = source.given[param.name]
+                finding.assumed[param.name] = source.given[param.name]
             else:
-                found.problems.append(Problem(
+                finding.problems.append(Problem(
                     f"the file gives no value for the template parameter {param.name} ({param.type})",
                     f"--shape {param.name}=NUMBER" if param.is_number else "launch it in the file", missing=True))
-    found.problems += _of_threads(source)
-    found.problems += _of_results(source)
-    for each in function.arguments:
-        if each.kind == "struct":
-            found.problems.append(Problem(f"{each.name} is a {each.type}: only addresses and numbers can be passed",
-                                          "write a __global__ function that takes its parts"))
-    found.problems.append(Problem("argument tensors for a shape, the launch grid, a reference, FLOP and bytes",
-                                  "manage.py operators init writes a CudaOperator with a place for them", missing=True))
-    return found
+    finding.problems += _of_threads(source)
+    finding.problems += _of_results(source)
+    for argument in function.arguments:
+        if argument.kind == "struct":
+            finding.problems.append(Problem(f"{argument.name} is a {argument.type}: only addresses and numbers can be passed",
+                                            "write a __global__ function that takes its parts"))
+    finding.problems.append(Problem("argument tensors for a shape, the launch grid, a reference, FLOP and bytes",
+                                    "manage.py operators init writes a CudaOperator with a place for them", missing=True))
+    return finding
 
 
 def _of_threads(source: CudaSource) -> list[Problem]:
@@ -113,17 +113,17 @@ def _of_threads(source: CudaSource) -> list[Problem]:
     if unknown:
         return [Problem(f"the threads of a block along {' and '.join(unknown)} are not told: the file launches no block, "
                         "and the kernel was written for one number", "say them as `block`", missing=True)]
-    implied = [axis for axis, each in zip("xyz", source.function.block, strict=True) if each.implied]
-    if implied and source.tuner is None and not all(each == "1" or THREADS.match(each) for each in source.block):
+    implied = [axis for axis, dimension in zip("xyz", source.function.block, strict=True) if dimension.implied]
+    if implied and source.tuner is None and not all(size == "1" or THREADS.match(size) for size in source.block):
         return [Problem(f"the threads of a block along {' and '.join(implied)} are read from index arithmetic: "
-                        f"{', '.join(each for each in source.block if each != '1')}", "check `block`", missing=True)]
+                        f"{', '.join(size for size in source.block if size != '1')}", "check `block`", missing=True)]
     return []
 
 
 def _of_results(source: CudaSource) -> list[Problem]:
     """Return what the file does not tell of the results."""
     arguments = source.function.arguments
-    written, unsure = [each.name for each in arguments if each.written], [each.name for each in arguments if each.unsure]
+    written, unsure = [arg.name for arg in arguments if arg.written], [arg.name for arg in arguments if arg.unsure]
     if not written and unsure:
         return [Problem(f"which argument is written is not told: {', '.join(unsure)} go to code that is not in the file",
                         "name the result as `out`", missing=True)]
@@ -147,7 +147,7 @@ def _jobs(source: CudaSource, found: Found, dtype: str, shape: Mapping[str, int]
     return [{"name": source.function.name, "config": config, "text": source.text, "file": str(source.file),
              "expression": expression_of(source, {**shape, **config}, kind), "threads": source.threads({**shape, **config}),
              "defines": {name: as_macro(value) for name, value in config.items()
-                         if name not in {each.name for each in source.function.template}} | {k: str(v) for k, v in shape.items()}
+                         if name not in {slot.name for slot in source.function.template}} | {k: str(v) for k, v in shape.items()}
              | followed(source.tied, config),
              "loose": sorted(frozenset(source.holds.defines) - source.holds.guarded)} for config in chosen]
 
@@ -157,16 +157,16 @@ def expression_of(source: CudaSource, config: Mapping[str, Any], c_type: str) ->
     if source.tuner is not None and "<" in source.tuner["name"]:
         return str(source.tuner["name"])
     function = source.function
-    given = []
-    for each in function.template:
-        if each.is_type:
-            given.append(type_of(function, each, c_type, source.holds.types))
+    arguments = []
+    for parameter in function.template:
+        if parameter.is_type:
+            arguments.append(type_of(function, parameter, c_type, source.holds.types))
         else:
-            value = config.get(each.name, source.given.get(each.name) or each.default)
-            given.append(as_macro(value) if isinstance(value, bool | int) else str(value))
-    while given and not given[-1]:
-        given.pop()
-    return function.qualified + (f"<{', '.join(given)}>" if given else "")
+            value = config.get(parameter.name, source.given.get(parameter.name) or parameter.default)
+            arguments.append(as_macro(value) if isinstance(value, bool | int) else str(value))
+    while arguments and not arguments[-1]:
+        arguments.pop()
+    return function.qualified + (f"<{', '.join(arguments)}>" if arguments else "")
 
 
 def compile_jobs(found: Sequence[Found], jobs: list[dict[str, Any]], say: Callable[[int, int], None]) -> None:
@@ -174,24 +174,24 @@ def compile_jobs(found: Sequence[Found], jobs: list[dict[str, Any]], say: Callab
     if not jobs:
         return
     if not has_compiler():
-        for each in found:
-            each.problems.append(Problem("nothing was compiled: NVIDIA's run-time compiler is not installed here", INSTALL))
+        for finding in found:
+            finding.problems.append(Problem("nothing was compiled: NVIDIA's run-time compiler is not installed here", INSTALL))
         return
-    told = process.ask_child("tuner.bring.cuda.compiling", {"compile": jobs, "compile_s": COMPILE_S}, len(jobs), COMPILE_S, say)
+    answer = process.ask_child("tuner.bring.cuda.compiling", {"compile": jobs, "compile_s": COMPILE_S}, len(jobs), COMPILE_S, say)
     order = [job["config"] for job in jobs]
-    for each in found:
-        each.compiled = sorted(told.get("compiled", {}).get(each.name, []),
-                               key=lambda line: (order.index(line["config"]), int(line["gpu"].removeprefix("sm_"))))
-        if "failed" in told:
-            each.problems.insert(0, Problem(f"nothing was compiled: {told['failed']}"))
-        broken = sorted({line["error"] for line in each.compiled if "error" in line})
-        if each.compiled and all("error" in line for line in each.compiled):
-            each.problems.insert(0, Problem(f"no sample compiles: {broken[0]}", "--shape NAME=NUMBER gives a macro its value"))
+    for finding in found:
+        finding.compiled = sorted(answer.get("compiled", {}).get(finding.name, []),
+                                  key=lambda line: (order.index(line["config"]), int(line["gpu"].removeprefix("sm_"))))
+        if "failed" in answer:
+            finding.problems.insert(0, Problem(f"nothing was compiled: {answer['failed']}"))
+        broken = sorted({line["error"] for line in finding.compiled if "error" in line})
+        if finding.compiled and all("error" in line for line in finding.compiled):
+            finding.problems.insert(0, Problem(f"no sample compiles: {broken[0]}", "--shape NAME=NUMBER gives a macro its value"))
 
 
 def has_compiler() -> bool:
     """Return whether cuda-core and NVRTC's bindings are installed here."""
     try:
-        return all(importlib.util.find_spec(each) is not None for each in ("cuda.core", "cuda.bindings.nvrtc"))
+        return all(importlib.util.find_spec(name) is not None for name in ("cuda.core", "cuda.bindings.nvrtc"))
     except ModuleNotFoundError:
         return False

@@ -53,10 +53,10 @@ def main(argv: Sequence[str]) -> int:
             answer.flush()
 
         try:
-            told = record(Path(request["file"]), request["call"], request["dtype"], Path(folder), request["macros"], say_step)
+            result = record(Path(request["file"]), request["call"], request["dtype"], Path(folder), request["macros"], say_step)
         except Refused as refused:
-            told = {"failed": str(refused)}
-        answer.write(json.dumps({"recorded": told}, default=str) + "\n")
+            result = {"failed": str(refused)}
+        answer.write(json.dumps({"recorded": result}, default=str) + "\n")
     os.write(int(os.environ["RIDGEPOINT_WHOLE_FD"]), b".")
     os._exit(0)                         # not through destructors of the file's own
 
@@ -69,10 +69,10 @@ def record(path: Path, text: str, dtype: str, folder: Path, macros: Mapping[str,
     """
     call = read_call(text)
     part = host_part(path.read_text(errors="replace"), path.parent, path.name, call.function, fields_of(call.tree), macros)
-    kept = os.environ.get(headers.FOLDER, "")
-    if part.uses_torch and kept and not has_headers() and (os.access(kept, os.W_OK) or not Path(kept).exists()):
+    cache = os.environ.get(headers.FOLDER, "")
+    if part.uses_torch and cache and not has_headers() and (os.access(cache, os.W_OK) or not Path(cache).exists()):
         step(headers.SAYS, headers.MAKE_S)              # behind walls they are read alone
-        keep_headers(Path(kept))
+        keep_headers(Path(cache))
     step(f"compiling the host's part{' with PyTorch’s headers' if part.uses_torch else ''}", BUILD_S)
     with ThreadPoolExecutor(1) as pool:
         building = pool.submit(build, part, folder, path.name)
@@ -98,11 +98,11 @@ def record_built(built: Path, part: HostPart, call: CallExpression, mode: FakeTe
     first: dict[str, Any] = {}
     for name in [dtype] if dtype else DTYPES:
         session = CudaSession(library, call.function, mode, torch_dtype(dtype) if dtype else getattr(torch, name))
-        told = {**session.record(call), "passed_over": list(dict.fromkeys(library.recorder.passed_over))}
-        if "failed" not in told:
-            return told
-        first = first or told
-        if told["failed"].startswith(GIVES_OTHER) or not any(each in told["failed"] for each in _OF_TYPES):
+        result = {**session.record(call), "passed_over": list(dict.fromkeys(library.recorder.passed_over))}
+        if "failed" not in result:
+            return result
+        first = first or result
+        if result["failed"].startswith(GIVES_OTHER) or not any(word in result["failed"] for word in _OF_TYPES):
             break
     if first["failed"] == "the call launches no Triton kernel":
         first["failed"] = "the call launches no kernel"

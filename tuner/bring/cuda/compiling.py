@@ -58,16 +58,16 @@ def compile_one(job: Mapping[str, Any], gpu: str) -> dict[str, Any]:
         text = without_defines(job["text"], frozenset(job["loose"]) & job["defines"].keys())
         binary = nvrtc.compile_function(text, job["expression"], job["defines"], nvrtc.arch_of(GPUS[gpu]), folder=file.parent,
                                         name=file.name)
-        told: dict[str, Any] = {"registers": binary.n_regs, "spills": binary.n_spills, "smem_bytes": binary.static_smem_bytes,
+        result: dict[str, Any] = {"registers": binary.n_regs, "spills": binary.n_spills, "smem_bytes": binary.static_smem_bytes,
                 "occupancy_pct": None}
         limits = gpus.limits(".".join(map(str, GPUS[gpu])))
         if limits is not None and binary.n_regs:
-            held = occupancy(limits, job["threads"], binary.n_regs, binary.static_smem_bytes)
-            told["occupancy_pct"] = round(held.theoretical_pct, 2)
+            residency = occupancy(limits, job["threads"], binary.n_regs, binary.static_smem_bytes)
+            result["occupancy_pct"] = round(residency.theoretical_pct, 2)
     except Exception as error:
         kind = "" if isinstance(error, nvrtc.CompileFailed) else f"{type(error).__name__}: "
-        told = {"error": f"{kind}{error}"[:600]}
-    return {**told, "seconds": round(time.monotonic() - began_s, 2)}
+        result = {"error": f"{kind}{error}"[:600]}
+    return {**result, "seconds": round(time.monotonic() - began_s, 2)}
 
 
 if __name__ == "__main__":

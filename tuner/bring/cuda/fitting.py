@@ -24,14 +24,14 @@ def fit_simple(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
         return formula
     more: dict[str, tuple[str, list[int]]] = {}
     varying = [name for name in blocks if len({env.get(name, 0) for env, _ in seen}) > 1]
-    for at, name in enumerate(varying):
+    for index, name in enumerate(varying):
         own = [env.get(name, 0) for env, _ in seen]
-        for other in varying[at + 1:]:
+        for other in varying[index + 1:]:
             more[f"{name}__{other}"] = (f"({META.format(name)} * {META.format(other)})",
-                                        [one * env.get(other, 0) for one, (env, _) in zip(own, seen, strict=True)])
+                                        [count * env.get(other, 0) for count, (env, _) in zip(own, seen, strict=True)])
         for by in _FACTORS:
-            more[f"{name}__{by}"] = f"({META.format(name)} * {by})", [one * by for one in own]
-            more[f"{name}__over_{by}"] = f"({META.format(name)} // {by})", [one // by for one in own]
+            more[f"{name}__{by}"] = f"({META.format(name)} * {by})", [count * by for count in own]
+            more[f"{name}__over_{by}"] = f"({META.format(name)} // {by})", [count // by for count in own]
     for name, (text, values) in more.items():
         points = [({**env, name: value}, number) for (env, number), value in zip(seen, values, strict=True)]
         if (formula := fit(points, sizes, [name], META, ())) is not None:
@@ -112,11 +112,11 @@ def _fit_tiles(seen: Sequence[Point], sizes: Sequence[str]) -> str | None:
         values = [env.get(name, 0) for env, _ in seen]
         if len(set(values)) > 1:
             for by in _TILES:
-                tiles += [(f"triton.cdiv({META.format(name)}, {by})", [-(-each // by) for each in values]),
-                          (f"({META.format(name)} // {by})", [each // by for each in values])]
-    for at, (text, values) in enumerate(tiles):
-        for other, others in tiles[at + 1:]:
-            if all(one * two == number for one, two, number in zip(values, others, numbers, strict=True)):
+                tiles += [(f"triton.cdiv({META.format(name)}, {by})", [-(-extent // by) for extent in values]),
+                          (f"({META.format(name)} // {by})", [extent // by for extent in values])]
+    for index, (text, values) in enumerate(tiles):
+        for other, others in tiles[index + 1:]:
+            if all(first * two == number for first, two, number in zip(values, others, numbers, strict=True)):
                 return f"{text} * {other}"
     return None
 
@@ -133,7 +133,7 @@ def fit_capped(seen: Sequence[Point], sizes: Sequence[str], blocks: Sequence[str
             if all(value_of(text, env) == number for env, number in seen):
                 return text
         for points in ([*seen[:1], *inside], inside):               # the call itself may be at the bound, or beyond it
-            for some in (*([one] for one in sizes), sizes):
+            for some in (*([size] for size in sizes), sizes):
                 formula = fit_simple(points, some, blocks, fixed)
                 if formula is None or formula.isdecimal():
                     continue

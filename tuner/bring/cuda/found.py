@@ -56,8 +56,8 @@ def record_call(path: Path, call: str, dtype: str, macros: Mapping[str, int], st
             now = json.loads(last[0])["step"]
             step(now["what"], now["most_s"])
 
-    told = process.ask_child(CHILD, request, 1, COMPILE_S, lambda done, of: None, look)
-    recorded: dict[str, Any] = told.get("recorded", {"failed": told.get("failed", "no answer")})
+    answer = process.ask_child(CHILD, request, 1, COMPILE_S, lambda done, of: None, look)
+    recorded: dict[str, Any] = answer.get("recorded", {"failed": answer.get("failed", "no answer")})
     if "failed" in recorded:
         raise Refused(f"the call fails: {_say_death(recorded['failed'])}")
     return recorded
@@ -77,14 +77,14 @@ def sources_of(path: Path, told: Mapping[str, Any] | None = None) -> dict[str, C
 
     Raises Refused.
     """
-    found: dict[str, CudaSource] = {}
+    sources: dict[str, CudaSource] = {}
     launched = {each["kernel"] for each in (told or {}).get("launches", ())}
     for others in (False, True):
-        if not others or launched - found.keys():
+        if not others or launched - sources.keys():
             for each in read_cuda(path, others):
                 if not each.function.problem:
-                    found.setdefault(each.function.name, each)
-    return found
+                    sources.setdefault(each.function.name, each)
+    return sources
 
 
 def check_call(path: Path, name: str, call: str, dtype: str, macros: Mapping[str, int], say: Callable[[int, int], None],
@@ -93,19 +93,19 @@ def check_call(path: Path, name: str, call: str, dtype: str, macros: Mapping[str
 
     Raises Refused.
     """
-    told = record_call(path, call, dtype, macros, step)
-    keep(told)
-    understood = [pair for pair in understand_cuda(told, sources_of(path, told)) if name in ("", pair[0].name)]
-    launched = list(dict.fromkeys(each["kernel"] for each in told["launches"]))
+    record = record_call(path, call, dtype, macros, step)
+    keep(record)
+    understood = [pair for pair in understand_cuda(record, sources_of(path, record)) if name in ("", pair[0].name)]
+    launched = list(dict.fromkeys(launch["kernel"] for launch in record["launches"]))
     if not understood:
         raise Refused(f"the call launches {', '.join(launched)}" + (f", no {name}" if name else ", which cannot be read"))
-    found, jobs = [], []
-    for each, source in understood:
-        one, more = found_of(each, source, told, SAMPLES if len(understood) <= FEW_KERNELS or name else 0, macros)
-        found.append(one)
+    findings, jobs = [], []
+    for entry, source in understood:
+        finding, more = found_of(entry, source, record, SAMPLES if len(understood) <= FEW_KERNELS or name else 0, macros)
+        findings.append(finding)
         jobs += more
-    compile_jobs(found, jobs, say)
-    return found
+    compile_jobs(findings, jobs, say)
+    return findings
 
 
 def found_of(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], samples: int, macros: Mapping[str, int] | None = None
@@ -113,7 +113,7 @@ def found_of(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], sa
     """Return what is found of one kernel of the call, and the samples to compile."""
     launch, kernel = each.launch, read_kernel(source, each, told)
     found = Found(source.function.name, source.kind, source.line)
-    written = {one.name for one in kernel.arguments if one.written}
+    written = {argument.name for argument in kernel.arguments if argument.written}
     found.arguments = [_argument(name, value, name in written) for name, value in launch["arguments"].items()]
     found.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
     found.default = dict(each.default)
@@ -169,8 +169,8 @@ def _argument(name: str, value: Mapping[str, Any], written: bool) -> dict[str, A
         return {"name": name, "kind": kind, "written": written, "dtype": value["dtype"], "shape": list(value["shape"]),
                 "strides": list(value["strides"]), "contiguous": is_contiguous(value["shape"], value["strides"])}
     plain = value.get("value")
-    told = f"{len(plain)} words" if isinstance(plain, list) else plain
-    return {"name": name, "kind": kind, "written": written, "value": told}
+    text = f"{len(plain)} words" if isinstance(plain, list) else plain
+    return {"name": name, "kind": kind, "written": written, "value": text}
 
 
 Drafts = list[tuple[RecordedCuda, CudaSource, Draft | Refused]]
@@ -179,22 +179,22 @@ Drafts = list[tuple[RecordedCuda, CudaSource, Draft | Refused]]
 def drafts_of(path: Path, told: Mapping[str, Any], call: CallExpression, name: str = "", macros: Mapping[str, int] | None = None
               ) -> Drafts:
     """Return (what was recorded, kernel, its adapter or Refused) of each kernel that a record launches. Raises Refused."""
-    found: Drafts = []
+    drafts: Drafts = []
     for each, source in understand_cuda(told, sources_of(path, told)):
         if name in ("", each.name):
             try:
-                found.append((each, source, write_called_cuda(each, source, told, call, path.name, macros or {})))
+                drafts.append((each, source, write_called_cuda(each, source, told, call, path.name, macros or {})))
             except Refused as refused:
-                found.append((each, source, refused))
-    return found
+                drafts.append((each, source, refused))
+    return drafts
 
 
 def draft_of_call(path: Path, name: str, call: str, dtype: str, macros: Mapping[str, int]) -> Draft:
     """Return the adapter of the one kernel that a call launches, or of that named. Raises Refused."""
-    told = record_call(path, call, dtype, macros)
-    drafts = drafts_of(path, told, read_call(call), name, macros)
+    record = record_call(path, call, dtype, macros)
+    drafts = drafts_of(path, record, read_call(call), name, macros)
     if len(drafts) != 1:
-        names = ", ".join(each.name for each, _, _ in drafts) or f"no {name}"
+        names = ", ".join(entry.name for entry, _, _ in drafts) or f"no {name}"
         raise Refused(f"the call launches {names}: name one as {path.name}:NAME")
     draft = drafts[0][2]
     if isinstance(draft, Refused):

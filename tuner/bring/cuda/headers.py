@@ -45,19 +45,19 @@ def make_headers(root: Path, command: Sequence[str], torch: Path) -> bool:
         for left in root.iterdir():                         # of versions before
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
-        with tempfile.TemporaryDirectory(dir=root) as made:
-            Path(made, TORCH).write_text(f'#include "{HEADERS / TORCH}"\n')
+        with tempfile.TemporaryDirectory(dir=root) as place:
+            Path(place, TORCH).write_text(f'#include "{HEADERS / TORCH}"\n')
             try:
-                done = subprocess.run([*command, "-x", "c++-header", TORCH, "-o", f"{TORCH}.gch"], cwd=made, capture_output=True,
+                done = subprocess.run([*command, "-x", "c++-header", TORCH, "-o", f"{TORCH}.gch"], cwd=place, capture_output=True,
                                       timeout=MAKE_S)
             except (OSError, subprocess.TimeoutExpired):
                 return False
             if done.returncode:
                 return False
             folder.mkdir(mode=0o755)
-            for each in (TORCH, f"{TORCH}.gch"):            # the compiled one last: it is what is asked for
-                Path(made, each).chmod(0o644)
-                os.replace(Path(made, each), folder / each)
+            for name in (TORCH, f"{TORCH}.gch"):            # the compiled one last: it is what is asked for
+                Path(place, name).chmod(0o644)
+                os.replace(Path(place, name), folder / name)
     return True
 
 

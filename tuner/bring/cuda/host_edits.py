@@ -46,7 +46,7 @@ def parameters_of(source: Source, item: Item) -> Iterator[Parameter]:
     """Yield the parameters of a function."""
     for words in split_at_commas(source.arguments_of(item)):
         before, default = (words[:words.index("=")], words[words.index("=") + 1:]) if "=" in words else (words, [])
-        named = [at for at, word in enumerate(before) if is_word(word)]
+        named = [index for index, word in enumerate(before) if is_word(word)]
         if before == ["void"] or not before:
             continue
         is_named = len(named) > 1 and named[-1] == len(before) - 1 and before[named[-1] - 1] != "::"
@@ -68,13 +68,13 @@ def macro_body(source: Source, word: str) -> Sequence[str]:
 
 def fill(source: Source, out: list[str], begin: int, end: int, text: str) -> None:
     """Put a text in place of characters; lines and directives of the preprocessor stay."""
-    kept = [(first, last) for first, last in source.read.directives if first < end and last > begin]
-    at = begin
-    for first, last in [*kept, (end, end)]:
-        for place in range(at, max(at, min(first, end))):
+    spans = [(first, last) for first, last in source.read.directives if first < end and last > begin]
+    position = begin
+    for first, last in [*spans, (end, end)]:
+        for place in range(position, max(position, min(first, end))):
             if out[place] != "\n":
                 out[place] = " "
-        at = max(at, last)
+        position = max(position, last)
     if end > begin and text:
         out[begin] = text + ("\n" if out[begin] == "\n" else " ")
 
@@ -83,37 +83,37 @@ def tell_kernel(source: Source, out: list[str], item: Item) -> None:
     """Let a kernel's body tell what it is given."""
     if item.body < 0:
         return
-    names = [each.name for each in parameters_of(source, item) if each.name]
+    names = [parameter.name for parameter in parameters_of(source, item) if parameter.name]
     fields = " ".join(f"RIDGEPOINT_AT({name}, {field})" for name, field in fields_used(source, item, names))
-    quoted = ", ".join(f'"{each}"' for each in names)
-    told = f'::{RECORDED}::note("{item.names[0]}", __PRETTY_FUNCTION__, {{{quoted}}}{"".join(f", {each}" for each in names)});'
+    quoted = ", ".join(f'"{word}"' for word in names)
+    note = f'::{RECORDED}::note("{item.names[0]}", __PRETTY_FUNCTION__, {{{quoted}}}{"".join(f", {word}" for word in names)});'
     begin, end = source.tokens.places[item.body] + 1, source.tokens.places[source.closing[item.body]]
     fill(source, out, begin, end, "")
-    out[begin - 1] = "{ " + fields + told + " "
+    out[begin - 1] = "{ " + fields + note + " "
 
 
 def fields_used(source: Source, item: Item, names: Iterable[str]) -> list[tuple[str, str]]:
     """Return the fields of arguments that a kernel's body reads or writes: (argument, field), each once."""
-    words, known = source.body_of(item), set(names)
-    found = [(words[at], words[at + 2]) for at in range(len(words) - 3) if words[at + 1] == "." and words[at] in known
-             and is_word(words[at + 2]) and words[at + 3] != "(" and (not at or words[at - 1] not in (".", "->"))]
-    return list(dict.fromkeys(found))
+    words, structs = source.body_of(item), set(names)
+    pairs = [(words[spot], words[spot + 2]) for spot in range(len(words) - 3) if words[spot + 1] == "." and words[spot] in structs
+             and is_word(words[spot + 2]) and words[spot + 3] != "(" and (not spot or words[spot - 1] not in (".", "->"))]
+    return list(dict.fromkeys(pairs))
 
 
 def cut_device_members(source: Source, out: list[str], item: Item) -> None:
     """Take the bodies of a class's functions of the GPU."""
-    words, at = source.words, item.first
-    while at <= item.last:
-        is_device = words[at] == "__device__" or _DEVICE_NAMED.match(words[at]) or "__device__" in macro_body(source, words[at])
+    words, pos = source.words, item.first
+    while pos <= item.last:
+        is_device = words[pos] == "__device__" or _DEVICE_NAMED.match(words[pos]) or "__device__" in macro_body(source, words[pos])
         if not is_device:
-            at += 1
+            pos += 1
             continue
-        first = at
+        first = pos
         while first > item.first and words[first - 1] not in (";", "{", "}", ":"):
             first -= 1
-        opening = next((place for place in range(at, item.last) if words[place] in ("(", ";", "{", "=")), item.last)
+        opening = next((place for place in range(pos, item.last) if words[place] in ("(", ";", "{", "=")), item.last)
         if words[opening] != "(" or opening not in source.closing:
-            at = opening + 1
+            pos = opening + 1
             continue
         after = source.closing[opening] + 1
         if words[opening - 1] == "operator" and words[after] == "(":            # operator()(…)
@@ -126,7 +126,7 @@ def cut_device_members(source: Source, out: list[str], item: Item) -> None:
             begin, end = source.tokens.places[body] + 1, source.tokens.places[source.closing[body]]
             fill(source, out, begin, end, "")
             out[begin - 1] = "{ __builtin_trap(); "
-        at = source.closing.get(body, body) + 1 if words[body] == "{" else body + 1
+        pos = source.closing.get(body, body) + 1 if words[body] == "{" else body + 1
 
 
 def with_launches(text: str) -> str:
@@ -135,10 +135,10 @@ def with_launches(text: str) -> str:
     words, places, edits = tokens.words, tokens.places, list[tuple[int, int, str]]()
     closing = partners(words)
     back = {end: begin for begin, end in closing.items()}
-    for at in range(1, len(words) - 6):
-        if words[at:at + 3] != ["<", "<", "<"]:             # also as `<< <…>> >`: three of them stand side by side nowhere else
+    for pos in range(1, len(words) - 6):
+        if words[pos:pos + 3] != ["<", "<", "<"]:             # also as `<< <…>> >`: three of them stand side by side nowhere else
             continue
-        end, depth = at + 3, 0
+        end, depth = pos + 3, 0
         while end + 3 < len(words):
             depth += (words[end] in "([{") - (words[end] in ")]}")
             if depth < 0 or words[end] == ";" or (depth == 0 and words[end:end + 4] == [">", ">", ">", "("]):
@@ -146,10 +146,10 @@ def with_launches(text: str) -> str:
             end += 1
         if words[end] != ">" or end + 3 not in closing:
             continue
-        begin = _callee(words, at - 1, back)
-        first, last = tokens.end_of(at + 2), places[end]
+        begin = _callee(words, pos - 1, back)
+        first, last = tokens.end_of(pos + 2), places[end]
         edits += [(places[begin], places[begin], f"(::{RECORDED}::at("),
-                  (places[begin], first, f"{text[first:last]}), {text[places[begin]:places[at]]}"),
+                  (places[begin], first, f"{text[first:last]}), {text[places[begin]:places[pos]]}"),
                   (last, tokens.end_of(end + 2), ""),
                   (tokens.end_of(closing[end + 3]), tokens.end_of(closing[end + 3]), ")")]
         edits.append((first, last, ""))
@@ -157,34 +157,34 @@ def with_launches(text: str) -> str:
 
 
 def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
-    out, at = [], 0
+    out, position = [], 0
     for begin, end, new in sorted(edits, key=lambda each: each[:2]):
-        if begin < at:
+        if begin < position:
             continue
-        out += [text[at:begin], new]
-        at = end
-    return "".join([*out, text[at:]])
+        out += [text[position:begin], new]
+        position = end
+    return "".join([*out, text[position:]])
 
 
 def _callee(words: Sequence[str], last: int, back: dict[int, int]) -> int:
     """Return where the expression begins that is launched: `a::k<T, 128>`, `kernel`, `(*kernel)`."""
-    at = last
-    if words[at] == ">":
+    index = last
+    if words[index] == ">":
         depth = 0
-        while at > 0:
-            depth += (words[at] == ">") - (words[at] == "<")
-            if words[at] in (")", "]", "}") and at in back:
-                at = back[at]
-            at -= 1
+        while index > 0:
+            depth += (words[index] == ">") - (words[index] == "<")
+            if words[index] in (")", "]", "}") and index in back:
+                index = back[index]
+            index -= 1
             if depth == 0:
                 break
-    if words[at] in (")", "]") and at in back:
-        at = back[at]
-        if at and is_word(words[at - 1]) and words[at - 1] not in ("return", "else", "do"):
-            at -= 1
-    while at >= 2 and words[at - 1] in ("::", ".", "->") and is_word(words[at - 2]):
-        at -= 2
-    return at - 1 if at and words[at - 1] == "::" else at
+    if words[index] in (")", "]") and index in back:
+        index = back[index]
+        if index and is_word(words[index - 1]) and words[index - 1] not in ("return", "else", "do"):
+            index -= 1
+    while index >= 2 and words[index - 1] in ("::", ".", "->") and is_word(words[index - 2]):
+        index -= 2
+    return index - 1 if index and words[index - 1] == "::" else index
 
 
 def with_headers(text: str) -> tuple[str, list[str], bool]:

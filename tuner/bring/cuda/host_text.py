@@ -80,32 +80,32 @@ def host_part(text: str, folder: Path, name: str, function: str, fields: Sequenc
     Raises Refused where there is no such function.
     """
     numbers = numbers or {}
-    source, wanted = _read(text, folder, name, function, numbers)
+    source, hosts = _read(text, folder, name, function, numbers)
     bare = blank_comments(source.text, keep_texts=True)
-    reached = _reached(source, wanted)
-    kernels = [each.names[0] for at, each in enumerate(source.items) if at in reached and each.kind == "kernel"]
-    kept, scopes = _keep(source, reached)
-    code, left_out, uses_torch = with_headers(with_launches(kept))
+    reached = _reached(source, hosts)
+    kernels = [item.names[0] for index, item in enumerate(source.items) if index in reached and item.kind == "kernel"]
+    body, scopes = _keep(source, reached)
+    code, left_out, uses_torch = with_headers(with_launches(body))
     words = Tokens(blank_comments(code)).words
     before = [f'#include "{TORCH if uses_torch else "ridgepoint_record.h"}"',
               *(["#include <torch/nn/functional.h>"] if uses_torch and "nn" in words else []),
-              *(f"namespace {each} {{}}" for each in scopes),
+              *(f"namespace {scope} {{}}" for scope in scopes),
               *stand_ins(words, {*source.of_name, *source.macros}),
-              _SETTER.format(" ".join(f"RIDGEPOINT_FIELD({each})" for each in fields))]
-    added = _added(source, wanted, f"{function}|0", numbers)
+              _SETTER.format(" ".join(f"RIDGEPOINT_FIELD({field})" for field in fields))]
+    added = _added(source, hosts, f"{function}|0", numbers)
     plain = "\n".join([*before, f'#line 1 "{name}"', code, '#include "ridgepoint_runtime.h"', *added, ""])
-    launching = [at for at in sorted(reached) if source.items[at].kind == "function"]
+    launching = [index for index in sorted(reached) if source.items[index].kind == "function"]
     variants = variants_of(source, read_text(source.text, others=True), kernels, launching)
     # each in a namespace of its own, the file as it is as well: else a kernel of a type of CUDA's is found in two of them
     every = [Variant("", 0, source.text), *variants]
-    pieces = [_in_namespace(each, bare, function, number, name, numbers) for number, each in enumerate(every)]
+    pieces = [_in_namespace(variant, bare, function, number, name, numbers) for number, variant in enumerate(every)]
     headers = dict.fromkeys(match[1] for match in _GIVEN.finditer(code))
-    whole = "\n".join([*before, *(f"#if __has_include(<{each}>)\n#include <{each}>\n#endif" for each in headers),
+    whole = "\n".join([*before, *(f"#if __has_include(<{header}>)\n#include <{header}>\n#endif" for header in headers),
                        '#include "ridgepoint_runtime.h"', *pieces, ""])
     return HostPart(whole if variants else plain, plain if variants else "",
-                    tuple(_with_defaults(bare, function, tuple(parameters_of(source, each))) for each in wanted), uses_torch,
+                    tuple(_with_defaults(bare, function, tuple(parameters_of(source, host))) for host in hosts), uses_torch,
                     tuple(dict.fromkeys(left_out)), tuple(dict.fromkeys(kernels)),
-                    tuple((each.name, each.value) for each in variants))
+                    tuple((variant.name, variant.value) for variant in variants))
 
 
 def _read(text: str, folder: Path, name: str, function: str, numbers: Mapping[str, int]) -> tuple[Source, list[Item]]:
@@ -114,35 +114,35 @@ def _read(text: str, folder: Path, name: str, function: str, numbers: Mapping[st
         return Source(with_lambda(with_own_headers(f"{text}{more}", folder, name), function))
 
     root, more, source = root_of(folder.resolve()), "", whole("")
-    wanted = _wanted(source, blank_comments(source.text, keep_texts=True), function)
+    hosts = _wanted(source, blank_comments(source.text, keep_texts=True), function)
     own = host_functions(source)
-    for caller in () if wanted else callers_of(folder, name, function, _names_of_hosts(source)):
+    for caller in () if hosts else callers_of(folder, name, function, _names_of_hosts(source)):
         more = f'\n#include "{caller.relative_to(root)}"\n'
         source = whole(more)
-        if wanted := _wanted(source, blank_comments(source.text, keep_texts=True), function):
+        if hosts := _wanted(source, blank_comments(source.text, keep_texts=True), function):
             break
-    if not wanted:
+    if not hosts:
         raise Refused(f"{name} has no host function {function}; it has {', '.join(own[:12]) or 'none that launches a kernel'}")
-    if (missing := _only_declared(source, wanted)) and (others := definers_of(folder, name, missing)):
-        more += "".join(f'#include "{each.relative_to(root)}"\n' for each in others if f'"{each.relative_to(root)}"' not in more)
+    if (missing := _only_declared(source, hosts)) and (others := definers_of(folder, name, missing)):
+        more += "".join(f'#include "{path.relative_to(root)}"\n' for path in others if f'"{path.relative_to(root)}"' not in more)
         with suppress(Refused):
             other = whole(f"\n{more}")
-            source, wanted = other, _wanted(other, blank_comments(other.text, keep_texts=True), function)
-    taken = {head[-1] for item in wanted if item.template >= 0 for head in split_at_commas(source.template_of(item)) if head}
-    if defined := "".join(f"#define {each} {int(value)}\n" for each, value in numbers.items() if each not in taken):
+            source, hosts = other, _wanted(other, blank_comments(other.text, keep_texts=True), function)
+    names = {head[-1] for item in hosts if item.template >= 0 for head in split_at_commas(source.template_of(item)) if head}
+    if defined := "".join(f"#define {macro} {int(value)}\n" for macro, value in numbers.items() if macro not in names):
         again = Source(f'{defined}#line 1 "{name}"\n{source.text}')
         return again, _wanted(again, blank_comments(again.text, keep_texts=True), function)
-    return source, wanted
+    return source, hosts
 
 
 def _only_declared(source: Source, wanted: Sequence[Item]) -> list[str]:
     """Return the functions and the classes with members that a host needs and the text does not define."""
     missing = []
-    for at in sorted(_reached(source, wanted)):
-        item = source.items[at]
+    for index in sorted(_reached(source, wanted)):
+        item = source.items[index]
         name = item.names[0] if item.names else ""
         if item.kind in ("function", "kernel"):
-            is_open = item.body < 0 and not any(each.body >= 0 for each in source.of_name[name] if each.kind == item.kind)
+            is_open = item.body < 0 and not any(other.body >= 0 for other in source.of_name[name] if other.kind == item.kind)
         else:
             is_open = item.kind == "type" and _has_open_members(source, item) and f"{name} ::" not in " ".join(source.words)
         if is_open:
@@ -153,11 +153,11 @@ def _only_declared(source: Source, wanted: Sequence[Item]) -> list[str]:
 def _has_open_members(source: Source, item: Item) -> bool:
     """Return whether a class declares functions without a body."""
     words = source.words
-    at = next((place for place in range(item.first, item.last) if words[place] == "{"), item.last) + 1
-    while at < item.last:
-        if words[at] == ")" and (words[at + 1] == ";" or words[at + 1:at + 3] == ["const", ";"]):
+    index = next((place for place in range(item.first, item.last) if words[place] == "{"), item.last) + 1
+    while index < item.last:
+        if words[index] == ")" and (words[index + 1] == ";" or words[index + 1:index + 3] == ["const", ";"]):
             return True
-        at = source.closing.get(at, at) + 1 if words[at] == "{" else at + 1
+        index = source.closing.get(index, index) + 1 if words[index] == "{" else index + 1
     return False
 
 
@@ -169,23 +169,23 @@ def _wanted(source: Source, bare: str, function: str) -> list[Item]:
 def _in_namespace(variant: Variant, bare: str, function: str, number: int, name: str, numbers: Mapping[str, int]) -> str:
     """Return a variant's code in a namespace of its own, its headers left to who puts it behind them."""
     source = Source(variant.text)
-    wanted = _wanted(source, bare, function)
-    kept, _ = _keep(source, _reached(source, wanted))
-    code = modern(INCLUDE.sub("", with_launches(kept)))
+    hosts = _wanted(source, bare, function)
+    body, _ = _keep(source, _reached(source, hosts))
+    code = modern(INCLUDE.sub("", with_launches(body)))
     code = re.sub(r'extern\s+"C"', 'extern "C++"', code)         # of C there is one function of a name
-    added = _added(source, wanted, f"{function}|{number}", numbers)
+    added = _added(source, hosts, f"{function}|{number}", numbers)
     opened = sorted({item.scope.partition("::")[0] for item in source.items} & _OF_LIBRARIES)      # whose names are still found
     return "\n".join([*(f"namespace {each} {{}}" for each in opened), f"namespace ridgepoint_{number} {{",
                       *(f"namespace {each} {{ using namespace ::{each}; }}" for each in opened),
                       f'#line 1 "{name}"', code, *added, "}",
-                      *(f"#undef {each}" for each in dict.fromkeys([*variant.macros, *_GUARD.findall(code)]))])
+                      *(f"#undef {macro}" for macro in dict.fromkeys([*variant.macros, *_GUARD.findall(code)]))])
 
 
 def _with_defaults(bare: str, function: str, parameters: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     """Return the parameters with the defaults that a binding gives: `py::arg("eps") = 1e-5`."""
     binding = re.search(rf'\.\s*def\s*\(\s*"{re.escape(function)}"[^;]*;', bare)
-    given = dict(_ARG.findall(binding[0])) if binding else {}
-    return tuple(replace(each, default=each.default or given.get(each.name, "").strip()) for each in parameters)
+    defaults = dict(_ARG.findall(binding[0])) if binding else {}
+    return tuple(replace(param, default=param.default or defaults.get(param.name, "").strip()) for param in parameters)
 
 
 def files_that_call(file: Path) -> list[Path]:
@@ -199,24 +199,24 @@ def files_that_call(file: Path) -> list[Path]:
 
 def _names_of_hosts(source: Source) -> list[str]:
     """Return the names of the file's own functions that a host may call."""
-    return [item.names[0] for at, item in enumerate(source.items) if item.kind == "function" and item.body >= 0
+    return [item.names[0] for index, item in enumerate(source.items) if item.kind == "function" and item.body >= 0
             and not is_device_only(source, item) and not source.file_of(item.first)]
 
 
 def host_functions(source: Source) -> list[str]:
     """Return the host functions that launch a kernel, directly or by a macro, in their order."""
     launching = {name for name, macro in source.macros.items() if _has_launch(macro.body)}
-    found = []
+    names = []
     for item in source.items:
         if item.kind == "function" and item.body >= 0 and not is_device_only(source, item):
             body = source.body_of(item)
             if _has_launch(body) or launching & set(body):
-                found.append(item.names[0])
-    return list(dict.fromkeys(found))
+                names.append(item.names[0])
+    return list(dict.fromkeys(names))
 
 
 def _has_launch(words: Sequence[str]) -> bool:
-    return any(words[at:at + 3] == ["<", "<", "<"] for at, word in enumerate(words) if word == "<") or any(
+    return any(words[index:index + 3] == ["<", "<", "<"] for index, word in enumerate(words) if word == "<") or any(
         word.startswith(("cudaLaunchKernel", "cudaLaunchCooperativeKernel")) for word in words)
 
 
@@ -230,22 +230,22 @@ def _keep(source: Source, reached: set[int]) -> tuple[str, list[str]]:
     out, scopes = list(source.text), []
     for begin, end in source.read.not_taken:
         fill(source, out, begin, end, "")
-    for at, item in enumerate(source.items):
+    for index, item in enumerate(source.items):
         begin, end = source.tokens.places[item.first], source.tokens.end_of(item.last)
         if item.kind == "use_namespace":
             scopes.append("".join(source.words[item.head:item.last]).removeprefix("::"))
-        elif at not in reached:
+        elif index not in reached:
             fill(source, out, begin, end, "")
         elif item.kind == "kernel":
             tell_kernel(source, out, item)
         elif item.kind == "type":
             cut_device_members(source, out, item)
-    return "".join(out), [each for each in dict.fromkeys(scopes) if re.fullmatch(r"\w+(?:::\w+)*", each) and each != "std"]
+    return "".join(out), [scope for scope in dict.fromkeys(scopes) if re.fullmatch(r"\w+(?:::\w+)*", scope) and scope != "std"]
 
 
 def _reached(source: Source, wanted: Sequence[Item]) -> set[int]:
     """Return the places of the declarations that the functions name, directly or through others and macros."""
-    place = {id(item): at for at, item in enumerate(source.items)}
+    place = {id(item): index for index, item in enumerate(source.items)}
     reached = {place[id(item)] for item in wanted}
     to_do, named = list(wanted), set[str]()
     to_do += [item for item in source.items if item.kind == "function" and "operator" in item.names and not item.on_device]
@@ -261,12 +261,12 @@ def _reached(source: Source, wanted: Sequence[Item]) -> set[int]:
             named.add(word)
             words += macro_body(source, word)
             for other in source.of_name.get(word, ()):
-                at = place[id(other)]
+                index = place[id(other)]
                 dropped = other.kind in ("instance", "broken") or (
                     other.kind == "function" and is_device_only(source, other)
                     and "constexpr" not in source.words[other.first:other.head])
-                if at not in reached and not dropped:
-                    reached.add(at)
+                if index not in reached and not dropped:
+                    reached.add(index)
                     to_do.append(other)
     return reached
 
@@ -274,18 +274,18 @@ def _reached(source: Source, wanted: Sequence[Item]) -> set[int]:
 def _added(source: Source, wanted: Sequence[Item], name: str, numbers: Mapping[str, int]) -> Iterator[str]:
     """Yield the lines that let Python call each of the functions."""
     for number, item in enumerate(wanted):
-        given = [""]
+        instances = [""]
         if item.template >= 0:
-            given = [f"<{each}>" for each in instances_of(source, item, numbers)]
-        for each in given:
-            function = f"&{_class_of(source, item)}{item.names[0]}{each}"
-            declared = [one for one in source.of_name[item.names[0]] if one.kind == "function" and one.names[0] == item.names[0]]
-            if len(declared) > 1 and not each:
-                types = ", ".join(one.type for one in parameters_of(source, item))
+            instances = [f"<{instance}>" for instance in instances_of(source, item, numbers)]
+        for instance in instances:
+            function = f"&{_class_of(source, item)}{item.names[0]}{instance}"
+            declared = [row for row in source.of_name[item.names[0]] if row.kind == "function" and row.names[0] == item.names[0]]
+            if len(declared) > 1 and not instance:
+                types = ", ".join(parameter.type for parameter in parameters_of(source, item))
                 function = f"static_cast<{_result(source, item)} (*)({types})>({function})"
             line = f'static int ridgepoint_added_{number} = ::{RECORDED}::add("{name}", {function});'
-            if each:
-                line = line.replace(f"added_{number}", f"added_{number}_{given.index(each)}")
+            if instance:
+                line = line.replace(f"added_{number}", f"added_{number}_{instances.index(instance)}")
             yield f"namespace {item.scope} {{ {line} }}" if item.scope else line
 
 

@@ -25,11 +25,11 @@ def instances_of(source: Source, item: Item, numbers: Mapping[str, int]) -> list
     heads = [head for head in split_at_commas(source.template_of(item)) if head]
     if any(_name(head) in numbers for head in heads):
         return _with_numbers(heads, numbers, name)
-    explicit = [found for each in source.items if each.kind == "instance"
-                for found in _given(source.words[each.first:each.last + 1], name)]
+    explicit = [instance for entry in source.items if entry.kind == "instance"
+                for instance in _given(source.words[entry.first:entry.last + 1], name)]
     if explicit:
         return list(dict.fromkeys(explicit))[:MOST]
-    called = [found for found in _given(source.words, name) if _is_plain(found)]
+    called = [instance for instance in _given(source.words, name) if _is_plain(instance)]
     if called:
         return list(dict.fromkeys(called))[:MOST]
     needed = [head for head in heads if "=" not in head]
@@ -38,22 +38,22 @@ def instances_of(source: Source, item: Item, numbers: Mapping[str, int]) -> list
                       "or name a function that calls it")
     if not needed:
         return [""]
-    return [", ".join([each] * len(needed)) for each in TYPES]
+    return [", ".join([c_type] * len(needed)) for c_type in TYPES]
 
 
 def _with_numbers(heads: Sequence[Sequence[str]], numbers: Mapping[str, int], name: str) -> list[str]:
     if missing := [_name(head) for head in heads if "=" not in head and head[0] not in ("typename", "class")
                    and _name(head) not in numbers]:
         raise Refused(f"{name} is a template of numbers: --shape {missing[0]}=NUMBER")
-    found = []
-    for each in TYPES if any(head[0] in ("typename", "class") for head in heads) else TYPES[:1]:
+    texts = []
+    for c_type in TYPES if any(head[0] in ("typename", "class") for head in heads) else TYPES[:1]:
         values = []
         for head in heads:
             if "=" in head and _name(head) not in numbers:
                 break
-            values.append(each if head[0] in ("typename", "class") else str(int(numbers[_name(head)])))
-        found.append(", ".join(values))
-    return found
+            values.append(c_type if head[0] in ("typename", "class") else str(int(numbers[_name(head)])))
+        texts.append(", ".join(values))
+    return texts
 
 
 def _name(head: Sequence[str]) -> str:
@@ -63,13 +63,13 @@ def _name(head: Sequence[str]) -> str:
 
 def _given(words: Sequence[str], name: str) -> list[str]:
     """Return the template arguments that stand behind a name."""
-    found = []
-    for at in range(len(words) - 1):
-        if words[at] == name and words[at + 1] == "<":
-            closed = close_angle(words, at + 1, len(words))
+    texts = []
+    for index in range(len(words) - 1):
+        if words[index] == name and words[index + 1] == "<":
+            closed = close_angle(words, index + 1, len(words))
             if closed > 0:
-                found.append(join(words[at + 2:closed]))
-    return found
+                texts.append(join(words[index + 2:closed]))
+    return texts
 
 
 def _is_plain(arguments: str) -> bool:

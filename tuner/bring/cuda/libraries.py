@@ -26,8 +26,8 @@ _DOUBLE_BUFFER = ("namespace cub { template <class T> struct DoubleBuffer { T *d
 def stand_ins(words: Sequence[str], known: Collection[str]) -> list[str]:
     """Return the lines that declare what a text uses of libraries; `known`: names that the text itself declares."""
     named = [word for word in dict.fromkeys(words) if is_word(word) and word not in known]
-    called = {words[at] for at in range(len(words) - 1) if words[at + 1] in ("(", "<")}
-    before = {words[at + 1] for at in range(len(words) - 1) if words[at] in ("::", ".", "->")}
+    called = {words[index] for index in range(len(words) - 1) if words[index + 1] in ("(", "<")}
+    before = {words[index + 1] for index in range(len(words) - 1) if words[index] in ("::", ".", "->")}
     lines = []
     constants = [word for word in named if _CONSTANT.fullmatch(word)]
     if constants:
@@ -53,25 +53,25 @@ def _of_cub(words: Sequence[str]) -> Iterator[str]:
 
     Its classes of a block or a warp are read from its own headers: a host asks how much shared memory they take.
     """
-    within = list(dict.fromkeys(words[at + 2] for at in range(len(words) - 2) if words[at:at + 2] == ["cub", "::"]
-                                and _WITHIN.fullmatch(words[at + 2])))
+    within = list(dict.fromkeys(words[index + 2] for index in range(len(words) - 2) if words[index:index + 2] == ["cub", "::"]
+                                and _WITHIN.fullmatch(words[index + 2])))
     if within:
         yield f'#include "{CUB}"'
-    for each in within:
-        words_of = re.findall(r"[A-Z][a-z]+", each)
+    for name in within:
+        words_of = re.findall(r"[A-Z][a-z]+", name)
         header = f"<cub/{words_of[0].lower()}/{'_'.join(words_of).lower()}.cuh>"
         yield f"#if __has_include({header})\n#include {header}\n#endif"
-    found: dict[str, dict[str, None]] = {}
-    for at in range(len(words) - 4):
-        if words[at:at + 2] == ["cub", "::"] and words[at + 2].startswith("Device") and words[at + 3] == "::":
-            found.setdefault(words[at + 2], {})[words[at + 4]] = None
+    calls_by_kind: dict[str, dict[str, None]] = {}
+    for index in range(len(words) - 4):
+        if words[index:index + 2] == ["cub", "::"] and words[index + 2].startswith("Device") and words[index + 3] == "::":
+            calls_by_kind.setdefault(words[index + 2], {})[words[index + 4]] = None
     if "cub" in words and "DoubleBuffer" in words:
         yield _DOUBLE_BUFFER
-    for kind, functions in found.items():
+    for kind, functions in calls_by_kind.items():
         members = " ".join(
-            f"template <class... A> static cudaError_t {each}(void *room, size_t &bytes, A &&...) {{ if (!room) bytes = 1; "
-            f'else ::ridgepoint::pass_over("cub::{kind}::{each}"); return cudaSuccess; }}' for each in functions)
+            f"template <class... A> static cudaError_t {function}(void *room, size_t &bytes, A &&...) {{ if (!room) bytes = 1; "
+            f'else ::ridgepoint::pass_over("cub::{kind}::{function}"); return cudaSuccess; }}' for function in functions)
         yield f"namespace cub {{ struct {kind} {{ {members} }}; }}"
-    for each in ("Sum", "Max", "Min", "ArgMax", "ArgMin"):
-        if any(words[at:at + 3] == ["cub", "::", each] for at in range(len(words) - 2)):
-            yield f"namespace cub {{ struct {each} {{}}; }}"
+    for name in ("Sum", "Max", "Min", "ArgMax", "ArgMin"):
+        if any(words[index:index + 3] == ["cub", "::", name] for index in range(len(words) - 2)):
+            yield f"namespace cub {{ struct {name} {{}}; }}"

@@ -23,14 +23,14 @@ def propose_cuda_calls(path: Path, text: str) -> list[str]:
         source = Source(with_own_headers(text, path.parent, path.name))
     except Refused:
         return []
-    found = []
+    calls = []
     for name in host_functions(source):
         for item in source.of_name[name]:
             if item.kind == "function" and item.body >= 0 and not is_device_only(source, item):
-                given = [_given(each) for each in parameters_of(source, item) if not each.default and "Stream" not in each.type]
-                if given and None not in given:
-                    found.append(f"{name}({', '.join(map(str, given))})")
-    return list(dict.fromkeys(found))[:MOST]
+                texts = [_given(spec) for spec in parameters_of(source, item) if not spec.default and "Stream" not in spec.type]
+                if texts and None not in texts:
+                    calls.append(f"{name}({', '.join(map(str, texts))})")
+    return list(dict.fromkeys(calls))[:MOST]
 
 
 def _given(parameter: Parameter) -> str | None:

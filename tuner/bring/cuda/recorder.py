@@ -100,9 +100,9 @@ class Recorder(Values):
         if func is torch.ops.prim.device.default:
             return GPU
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        for each in tree_flatten(out)[0]:
-            if isinstance(each, torch.Tensor):
-                self.address_of(each)
+        for tensor in tree_flatten(out)[0]:
+            if isinstance(tensor, torch.Tensor):
+                self.address_of(tensor)
         return out
 
     def address_of(self, tensor: torch.Tensor) -> int:
@@ -117,7 +117,7 @@ class Recorder(Values):
                 if self.place is not None:
                     self.place(tensor._cdata, base)
             of_base = self._tensors.setdefault(base, [])
-            if not any(each is tensor for each in of_base):
+            if not any(candidate is tensor for candidate in of_base):
                 of_base.append(tensor)
             return base + int(tensor.storage_offset()) * int(tensor.element_size())
         finally:
@@ -131,8 +131,8 @@ class Recorder(Values):
 
     def tensor_of(self, address: int) -> torch.Tensor | None:
         """Return the tensor that begins at an address; None where none does."""
-        tensors = [each for some in self._tensors.values() for each in some]
-        return next((each for each in reversed(tensors) if self.address_of(each) == address), None)
+        tensors = [tensor for some in self._tensors.values() for tensor in some]
+        return next((tensor for tensor in reversed(tensors) if self.address_of(tensor) == address), None)
 
     # ---- what the library calls ----
 
@@ -174,23 +174,23 @@ class Recorder(Values):
 
     def _words(self, content: bytes, fields: Mapping[int, str]) -> list[dict[str, Any]]:
         """Return a struct's addresses, and its other bytes as whole numbers of four."""
-        words, at = [], 0
+        words, offset = [], 0
         content += bytes(-len(content) % 4)
-        while at < len(content):
-            address = struct.unpack_from("<Q", content, at)[0] if at % 8 == 0 and at + 8 <= len(content) else 0
+        while offset < len(content):
+            address = struct.unpack_from("<Q", content, offset)[0] if offset % 8 == 0 and offset + 8 <= len(content) else 0
             if address >= FIRST and address < self._next:
-                told = self.tensor_at(address, "")
-                words.append({**told, "field": fields[at]} if at in fields and told["kind"] == "tensor" else told)
-                at += 8
+                word = self.tensor_at(address, "")
+                words.append({**word, "field": fields[offset]} if offset in fields and word["kind"] == "tensor" else word)
+                offset += 8
             else:
-                words.append(describe(struct.unpack_from("<i", content, at)[0]))
-                at += 4
+                words.append(describe(struct.unpack_from("<i", content, offset)[0]))
+                offset += 4
         return words
 
     def tensor_at(self, address: int, c_type: str) -> dict[str, Any]:
         """Return what is told of a tensor by an address within it."""
-        found = bisect_right(self._bases, address) - 1
-        base = self._bases[found] if found >= 0 else 0
+        index = bisect_right(self._bases, address) - 1
+        base = self._bases[index] if index >= 0 else 0
         if not FIRST <= address < self._next or base not in {*self._tensors, *self._raw}:
             return {"kind": "other", "value": "an address of the host"}
         before, Values.computes = Values.computes, True
@@ -201,11 +201,11 @@ class Recorder(Values):
 
     def _told(self, base: int, offset: int, c_type: str) -> dict[str, Any]:
         tensors = self._tensors.get(base, [])
-        same = [each for each in tensors if each.storage_offset() * each.element_size() == offset]
+        same = [tensor for tensor in tensors if tensor.storage_offset() * tensor.element_size() == offset]
         best = max(same, key=lambda each: each.numel(), default=None)           # of equals the first
         if best is not None:
-            held = next((known for each in same if (known := self.look(each))), {})        # one of them is the call's own
-            return {**describe(best), **({} if best.numel() > MOST_VALUES and "values" in held else held)}
+            record = next((facts for tensor in same if (facts := self.look(tensor))), {})        # one of them is the call's own
+            return {**describe(best), **({} if best.numel() > MOST_VALUES and "values" in record else record)}
         first = tensors[0] if tensors else None
         dtype = str(first.dtype).removeprefix("torch.") if first is not None else DTYPES.get(c_type, "uint8")
         size = SIZES.get(dtype, 1)
@@ -259,21 +259,21 @@ def pointed_type(pretty: str) -> str:
 def template_of(pretty: str) -> dict[str, str]:
     """Return template values by name, of "void k(T*) [with T = float; int N = 128; bool F = true]"."""
     match = _WITH.search(_OURS.sub("", pretty))
-    found: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for part in _split(match[1]) if match else ():
         name, equals, value = part.partition(" = ")
         word = name.split()[-1] if name.split() else ""
         if equals and word.isidentifier():
-            found[word] = value.strip()
-    return found
+            arguments[word] = value.strip()
+    return arguments
 
 
 def _split(text: str) -> list[str]:
     """Return the parts between semicolons that stand in no bracket."""
     parts, depth, begin = [], 0, 0
-    for at, char in enumerate(text):
+    for index, char in enumerate(text):
         depth += (char in "(<[{") - (char in ")>]}")
         if char == ";" and depth <= 0:
-            parts.append(text[begin:at])
-            begin = at + 1
+            parts.append(text[begin:index])
+            begin = index + 1
     return [*parts, text[begin:]]

@@ -55,16 +55,16 @@ class Library:
         named = [(int(name.rpartition("|")[2]), types) for name, types in self._library.ridgepoint_functions()]
         self.variants = dict(enumerate(part.variants, 1)) if any(number for number, _ in named) else {}
         self._functions: dict[int, list[tuple[int, tuple[Parameter, ...], list[str]]]] = {}
-        for at, (number, types) in enumerate(named):
+        for index, (number, types) in enumerate(named):
             of = self._functions.setdefault(number, [])
-            of.append((at, part.overloads[min(len(of), len(part.overloads) - 1)], types))
+            of.append((index, part.overloads[min(len(of), len(part.overloads) - 1)], types))
         self.made: Callable[[torch.Tensor, str], torch.Tensor] = lambda tensor, dtype: tensor
 
     def call(self, *given: Any, **named: Any) -> list[torch.Tensor]:
         """Return the tensors that the overload for these arguments returns. Raises what it raises, Refused where there is none."""
         refused: Exception | None = None
         overloads = self._functions[self.variant]
-        for tries, (at, parameters, types) in enumerate(overloads if len(overloads) == 1 else [*overloads, *overloads]):
+        for tries, (index, parameters, types) in enumerate(overloads if len(overloads) == 1 else [*overloads, *overloads]):
             self.converts = tries >= len(overloads) or len(overloads) == 1      # only where none takes them as they are
             try:
                 values = _bound(parameters, types, given, named)
@@ -72,28 +72,28 @@ class Library:
             except Refused as error:
                 refused = refused or error
                 continue
-            found = [self.recorder.tensor_of(each) for each in self._library.ridgepoint_call(at, tuple(values)) if each]
-            return [each for each in found if each is not None]
+            tensors = [self.recorder.tensor_of(place) for place in self._library.ridgepoint_call(index, tuple(values)) if place]
+            return [tensor for tensor in tensors if tensor is not None]
         raise refused or Refused("it cannot be called")
 
     def _value(self, value: Any, pretty: str) -> Any:
         """Return what the library is given: a tensor by its address, or by that of its implementation."""
         if isinstance(value, list | tuple):                     # of one kind, else what a constructor takes
-            return [self._value(each, pretty) if _LISTS.search(pretty) else self._field(each) for each in value]
+            return [self._value(element, pretty) if _LISTS.search(pretty) else self._field(element) for element in value]
         if isinstance(value, dict):
-            return {name: self._field(each) for name, each in value.items()}
+            return {name: self._field(field) for name, field in value.items()}
         if isinstance(value, torch.dtype):
             return _SCALAR_TYPES.get(str(value).removeprefix("torch."), 6)
         if isinstance(value, torch.device) or not isinstance(value, torch.Tensor):
             return value
         if "*]" not in pretty.replace(" ", ""):
             return value._cdata
-        wanted = DTYPES.get(pointed_type(pretty), "")
-        told = str(value.dtype).removeprefix("torch.")
-        if wanted and wanted != told:
+        dtype = DTYPES.get(pointed_type(pretty), "")
+        actual = str(value.dtype).removeprefix("torch.")
+        if dtype and dtype != actual:
             if not self.converts:
-                raise Refused(f"{GIVES_OTHER}{wanted} is taken, {told} is given")
-            value = self.made(value, wanted)
+                raise Refused(f"{GIVES_OTHER}{dtype} is taken, {actual} is given")
+            value = self.made(value, dtype)
         return self.recorder.address_of(value)
 
     def _field(self, value: Any) -> Any:
@@ -113,7 +113,7 @@ def _bound(parameters: Sequence[Parameter], types: Sequence[str], given: Sequenc
     """Return a value for each parameter; what is not given is its default, a stream none. Raises Refused."""
     if len(given) > len(types):
         raise Refused(f"it takes {len(types)} arguments, {len(given)} were given")
-    names = [each.name for each in parameters]
+    names = [entry.name for entry in parameters]
     if unknown := [name for name in named if name not in names]:
         raise Refused(f"it takes no {unknown[0]}; it takes {', '.join(names)}")
     values = list(given)
@@ -158,7 +158,7 @@ class CudaSession(Session):
         for size in call.sizes[:MOST_SIZES]:
             other = size // 12
             if other > 4 and time.monotonic() < end_s and self._goes_as_before(call, {size: other}):
-                again.append({"size": size, "is": other, "launches": [short_of(each) for each in self.recorder.launches]})
+                again.append({"size": size, "is": other, "launches": [short_of(launch) for launch in self.recorder.launches]})
         return again
 
     def _with_choices(self, call: CallExpression, *_: Any) -> list[dict[str, Any]]:
@@ -167,7 +167,7 @@ class CudaSession(Session):
         for number, (name, value) in self.library.variants.items() if not self._chose else ():
             self.library.variant = number
             if self._goes_as_before(call):
-                again.append({"choice": name, "is": value, "launches": [short_of(each) for each in self.recorder.launches]})
+                again.append({"choice": name, "is": value, "launches": [short_of(launch) for launch in self.recorder.launches]})
         self.library.variant, self._chose = 0, True
         return again
 
@@ -181,10 +181,10 @@ class CudaSession(Session):
 
     def _as(self, tensor: torch.Tensor, dtype: str) -> torch.Tensor:
         """Return a tensor that the call makes in the type that the host function takes. Raises Refused for any other."""
-        at = next((at for at, (each, _) in enumerate(self._made) if each is tensor), None)
+        index = next((index for index, (candidate, _) in enumerate(self._made) if candidate is tensor), None)
         is_named = tensor.dtype not in (self.dtype, torch.int64)           # by the call itself
-        if at is None or is_named:
+        if index is None or is_named:
             raise Refused(f"{GIVES_OTHER}{dtype} is taken, {str(tensor.dtype).removeprefix('torch.')} is given")
         other = tensor.to(getattr(torch, dtype))
-        self._made[at] = other, {**self._made[at][1], **describe(other)}
+        self._made[index] = other, {**self._made[index][1], **describe(other)}
         return other

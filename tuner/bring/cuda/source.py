@@ -90,7 +90,7 @@ class CudaSource:
         space = self.space(gpu)
         if not len(space) or self.default in space:
             return dict(self.default)
-        place = {param.name: {value: at for at, value in enumerate(param.values)} for param in space.params}
+        place = {param.name: {value: index for index, value in enumerate(param.values)} for param in space.params}
         nearest = min(range(len(space)), key=lambda row: sum(
             abs(place[name][value] - place[name].get(self.default[name], 0)) for name, value in space.config(row).items()))
         return dict(space.config(nearest))
@@ -104,7 +104,7 @@ def read_cuda(path: Path, others: bool = False) -> list[CudaSource]:
     """Return the functions of a .cu file with a proposed space each; `others`: with those of its own headers. Raises Refused."""
     text, holds = read_file(path, others)
     text = with_own_headers(text, path.parent, path.name) if others else text
-    return [propose(path, text, holds, each) for each in holds.functions]
+    return [propose(path, text, holds, function) for function in holds.functions]
 
 
 def read_kernel(text: str, name: str, file: Path) -> tuple[CudaText, CudaFunction]:
@@ -114,7 +114,7 @@ def read_kernel(text: str, name: str, file: Path) -> tuple[CudaText, CudaFunctio
     except Refused as error:
         raise Refused(f"{file.name}: {error}") from error
     bare = name.partition("<")[0].strip().rpartition("::")[2]
-    function = next((each for each in holds.functions if each.name == bare), None)
+    function = next((candidate for candidate in holds.functions if candidate.name == bare), None)
     if function is None:
         raise Refused(f"{file.name} holds no __global__ function {bare}")
     return holds, function
@@ -127,21 +127,21 @@ def propose(path: Path, text: str, holds: CudaText, function: CudaFunction) -> C
     start |= {name: value for name, value in holds.defines.items()
               if name in function.uses and name not in function.counted and (name in holds.guarded or _looks_tuned(name, function))}
     several: dict[str, tuple[Any, ...]] = {}
-    for each in function.template:
-        if each.is_type or each.name in fixed:
+    for param in function.template:
+        if param.is_type or param.name in fixed:
             continue
-        several[each.name] = tuple(value for value in each.launched if isinstance(value, int))
-        written = each.default.rstrip("uU")
-        start[each.name] = (several[each.name][0] if several[each.name] else int(written) if written.isdecimal() else
-                            {"true": 1, "false": 0}.get(written))
+        several[param.name] = tuple(value for value in param.launched if isinstance(value, int))
+        written = param.default.rstrip("uU")
+        start[param.name] = (several[param.name][0] if several[param.name] else int(written) if written.isdecimal() else
+                             {"true": 1, "false": 0}.get(written))
     block, free = _block(function, start, fixed, None if function.launches else next(
         (value for name, value in holds.defines.items() if THREADS.match(name) and 0 < value <= MOST_THREADS), None))
     for name, axis in free.items():
         start[name], several[name] = axis.value, axis.several
-    flags = {each.name for each in function.template if each.is_flag}
+    flags = {param.name for param in function.template if param.is_flag}
     params: dict[str, Any] = {}
     default: dict[str, Any] = {}
-    for name in (*free, *(each for each in start if each not in free)):
+    for name in (*free, *(key for key in start if key not in free)):
         squared = any(len(re.findall(rf"\b{re.escape(name)}\b", extent)) > 1 for extent in block)
         axes = 2 if squared else sum(extent not in ("1", "") for extent in block)
         params[name] = values_of(name, start[name], several.get(name, ()), is_flag=name in flags,
@@ -176,25 +176,25 @@ def _block(function: CudaFunction, start: Mapping[str, Any], fixed: Mapping[str,
     numbers = {name: text for name, text in fixed.items() if text.isdecimal()}
     covers = next((name for name in start if THREADS.match(name) and name not in BLOCK
                    and name not in function.block[0].split), "")
-    for at, (asked, name) in enumerate(zip(function.block, BLOCK, strict=True)):
-        axis = replace(asked, extent=_NAME.sub(lambda match: numbers.get(match[0], match[0]), asked.extent))
+    for index, (dimension, name) in enumerate(zip(function.block, BLOCK, strict=True)):
+        axis = replace(dimension, extent=_NAME.sub(lambda match: numbers.get(match[0], match[0]), dimension.extent))
         if name in start:                                   # as Kernel Tuner's kernels name it
-            extents[at] = name
+            extents[index] = name
         elif axis.extent and not axis.is_free and _is_known(axis.extent, start, function):
-            extents[at] = axis.extent
+            extents[index] = axis.extent
         elif not axis.used and not (axis.value or 0) > 1:
-            extents[at] = "1"
-        elif covers and at == 0 and not axis.value:
-            extents[at] = covers
+            extents[index] = "1"
+        elif covers and index == 0 and not axis.value:
+            extents[index] = covers
         elif axis.adapts:
-            value = axis.value or ((function.threads or named) if at == 0 and not function.block[1].used else None)
+            value = axis.value or ((function.threads or named) if index == 0 and not function.block[1].used else None)
             free[name] = Axis(True, axis.adapts, axis.extent, value, axis.several, most=min(axis.most, function.threads or 1024))
-            extents[at] = name
+            extents[index] = name
         else:
-            extents[at] = str(axis.value) if axis.value else ""
+            extents[index] = str(axis.value) if axis.value else ""
     return (extents[0], extents[1], extents[2]), free
 
 
 def _is_known(extent: str, start: Mapping[str, Any], function: CudaFunction) -> bool:
-    whole = {each.name for each in function.arguments if each.kind == "integer"}
+    whole = {argument.name for argument in function.arguments if argument.kind == "integer"}
     return all(name in start or name in whole for name in _NAME.findall(extent))

@@ -31,16 +31,16 @@ HOW = re.compile(r"unroll|vec(?:tor)?(?:ize)?|prefetch|async|double_?buffer|pipe
 def fixed_of(function: CudaFunction) -> dict[str, str]:
     """Return template parameters that are not tuned → the text for each; "" where neither the file nor a default gives one."""
     fixed: dict[str, str] = {}
-    for each in function.template:
-        if each.is_type:
+    for parameter in function.template:
+        if parameter.is_type:
             continue
-        launched = each.launched[0] if each.launched else None
-        if each.is_flag:
-            if not HOW.search(each.name):
-                fixed[each.name] = _flag(each.default if launched is None else str(launched))
-        elif not each.is_number or each.name in function.counted or (
-                not THREADS.match(each.name) and not _is_extent(function, each) and is_shape(each)):
-            fixed[each.name] = str(launched) if launched is not None else each.default
+        launched = parameter.launched[0] if parameter.launched else None
+        if parameter.is_flag:
+            if not HOW.search(parameter.name):
+                fixed[parameter.name] = _flag(parameter.default if launched is None else str(launched))
+        elif not parameter.is_number or parameter.name in function.counted or (
+                not THREADS.match(parameter.name) and not _is_extent(function, parameter) and is_shape(parameter)):
+            fixed[parameter.name] = str(launched) if launched is not None else parameter.default
     return fixed
 
 
@@ -91,10 +91,10 @@ def values_of(name: str, start: int | None, several: Sequence[int], *, is_flag: 
         near = [each for each in (start // 2, start, start * 2) if each] if start and start > 0 and max(few_values) > 1 else []
         values = near if near and near[0] > max(few_values) else [*few_values, *near]         # a tile of 64 is no 1 to 8
     elif start is not None and start > 0 and others:
-        values = [each for each in (start // 4, start // 2, start, start * 2, start * 4) if each >= 1]
+        values = [number for number in (start // 4, start // 2, start, start * 2, start * 4) if number >= 1]
     else:
         values = (16, 32, 64, 128) if others > 1 else (32, 64, 128, 256)
-    values = [each for each in values if each <= most or not is_threads]
+    values = [number for number in values if number <= most or not is_threads]
     return tuple(sorted({*values, *several, *([start] if start is not None else [])}))
 
 
@@ -105,8 +105,8 @@ def narrow(params: dict[str, tuple[Any, ...]], default: Mapping[str, Any], threa
         values = params[name]
         if len(values) == 1:
             return
-        at = values.index(default[name])
-        params[name] = values[1:] if at > len(values) - 1 - at else values[:-1]
+        index = values.index(default[name])
+        params[name] = values[1:] if index > len(values) - 1 - index else values[:-1]
 
 
 TYPES = {"c10::Half": "__half", "at::Half": "__half", "torch::Half": "__half", "half": "__half", "c10::BFloat16": "__nv_bfloat16",
@@ -118,8 +118,8 @@ NUMBERS_OF_TENSORS = {"float": "fp32", "__half": "fp16", "__nv_bfloat16": "bf16"
 
 def is_tensors_type(function: CudaFunction, param: TemplateParam) -> bool:
     """Return whether a type parameter is that of tensors: addresses of it are passed, and no launch gives it another type."""
-    passed = [each for each in function.template if each.is_type and any(
-        argument.pointer and argument.type == each.name for argument in function.arguments)]
+    passed = [parameter for parameter in function.template if parameter.is_type and any(
+        argument.pointer and argument.type == parameter.name for argument in function.arguments)]
     return param in passed and param.launched[:1] in ((), passed[0].launched[:1])
 
 

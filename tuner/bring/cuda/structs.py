@@ -16,23 +16,23 @@ from tuner.tuning.cuda.text import read_text
 
 def lift_tensors(told: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record in which tensors of structs are arguments."""
-    again = {key: [{**one, "launches": [_lifted(each) for each in one["launches"]]} for one in told.get(key, ())]
+    again = {key: [{**trial, "launches": [_lifted(launch) for launch in trial["launches"]]} for trial in told.get(key, ())]
              for key in ("with_sizes", "with_choices")}
-    return {**told, **again, "launches": [_lifted(each) for each in told["launches"]]}
+    return {**told, **again, "launches": [_lifted(launch) for launch in told["launches"]]}
 
 
 def _lifted(launch: Mapping[str, Any]) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
-    for name, one in launch["arguments"].items():
-        if one["kind"] != "tuple":
-            arguments[name] = one
+    for name, argument in launch["arguments"].items():
+        if argument["kind"] != "tuple":
+            arguments[name] = argument
             continue
         words = []
-        for at, word in enumerate(one["value"]):
+        for index, word in enumerate(argument["value"]):
             if word["kind"] == "tensor":
-                held = f"{name}_{word.get('field', at)}"
-                arguments[held] = word
-                word = {"kind": "str", "value": held}
+                key = f"{name}_{word.get('field', index)}"
+                arguments[key] = word
+                word = {"kind": "str", "value": key}
             words.append(word)
         arguments[name] = {"kind": "tuple", "value": words}
     return {**launch, "arguments": arguments}
@@ -44,24 +44,24 @@ def fields_written(text: str, kernel: str, argument: str) -> dict[str, bool]:
     "" stands for the struct itself, where it is indexed as an address is (`x[n][c] = 1`); what the text does not tell is left out.
     """
     source = Source(text)
-    item = next((each for each in source.of_name.get(kernel, ()) if each.kind == "kernel" and each.body >= 0), None)
+    item = next((entry for entry in source.of_name.get(kernel, ()) if entry.kind == "kernel" and entry.body >= 0), None)
     if item is None or item.closing < 0:
         return {}
     out, own = list(text), f"{argument}__"
     fields = [name for _, name in fields_used(source, item, [argument])]
-    for at in range(item.body, item.last - 2):
-        if source.words[at] != argument or source.words[at - 1] in (".", "->"):
+    for index in range(item.body, item.last - 2):
+        if source.words[index] != argument or source.words[index - 1] in (".", "->"):
             continue
-        is_field = source.words[at + 1] == "." and source.words[at + 2] in fields
-        if is_field or source.words[at + 1] == "[":
-            begin, end = source.tokens.places[at], source.tokens.end_of(at + 2 * is_field)
-            out[begin:end] = [f"{own}{source.words[at + 2] if is_field else ''}", *[""] * (end - begin - 1)]
+        is_field = source.words[index + 1] == "." and source.words[index + 2] in fields
+        if is_field or source.words[index + 1] == "[":
+            begin, end = source.tokens.places[index], source.tokens.end_of(index + 2 * is_field)
+            out[begin:end] = [f"{own}{source.words[index + 2] if is_field else ''}", *[""] * (end - begin - 1)]
             fields += [""] if not is_field and "" not in fields else []
     place = source.tokens.places[item.closing]
     out[place] = "".join(f", float *{own}{name}" for name in fields) + ")"
-    again = next((each for each in read_text("".join(out)).functions if each.name == kernel), None)
+    again = next((function for function in read_text("".join(out)).functions if function.name == kernel), None)
     arguments = again.arguments if again else ()
-    return {each.name.removeprefix(own): each.written for each in arguments if each.name.startswith(own) and not each.unsure}
+    return {field.name.removeprefix(own): field.written for field in arguments if field.name.startswith(own) and not field.unsure}
 
 
 def fields_of(tree: ast.expr) -> list[str]:

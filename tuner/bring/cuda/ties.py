@@ -44,8 +44,8 @@ def find_ties(text: str, numbers: Mapping[str, int]) -> dict[str, Tie]:
     """Return follower → tie among constants of a text; of two the larger one leads, and one follows one."""
     words = Tokens(blank_comments(text)).words
     ties: dict[str, Tie] = {}
-    for one, other in (*_ratios(words, numbers), *_asserted(words, numbers), *_of_warps(numbers)):
-        leader, follower = sorted((one, other), key=lambda name: (-numbers[name], name))
+    for first, other in (*_ratios(words, numbers), *_asserted(words, numbers), *_of_warps(numbers)):
+        leader, follower = sorted((first, other), key=lambda name: (-numbers[name], name))
         if follower in ties or leader in ties or any(tie.leader == follower for tie in ties.values()) or numbers[follower] < 1:
             continue
         common = gcd(numbers[leader], numbers[follower])
@@ -55,15 +55,15 @@ def find_ties(text: str, numbers: Mapping[str, int]) -> dict[str, Tie]:
 
 def _ratios(words: Sequence[str], numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Yield pairs of which one divides and the other multiplies: `/ A) * B`, `* B) / A`."""
-    for at in range(len(words) - 3):
-        if words[at] not in ("/", "*") or words[at + 1] not in numbers:
+    for index in range(len(words) - 3):
+        if words[index] not in ("/", "*") or words[index + 1] not in numbers:
             continue
-        after = at + 2
+        after = index + 2
         while after < len(words) - 1 and words[after] == ")":
             after += 1
-        back = "*" if words[at] == "/" else "/"
-        if words[after] == back and words[after + 1] in numbers and words[after + 1] != words[at + 1]:
-            yield words[at + 1], words[after + 1]
+        back = "*" if words[index] == "/" else "/"
+        if words[after] == back and words[after + 1] in numbers and words[after + 1] != words[index + 1]:
+            yield words[index + 1], words[after + 1]
 
 
 def _of_warps(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -75,13 +75,13 @@ def _of_warps(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
 
 def _asserted(words: Sequence[str], numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Yield pairs that a static_assert sets equal but for a factor: `static_assert(A == 4 * B)`."""
-    for at, word in enumerate(words):
+    for index, word in enumerate(words):
         if word != "static_assert":
             continue
-        inside = list(words[at + 1:at + 24])
+        inside = list(words[index + 1:index + 24])
         inside = inside[:inside.index(";")] if ";" in inside else []
-        named = list(dict.fromkeys(each for each in inside if each in numbers))
-        others = {each for each in inside if each[:1].isalpha() or each[:1] == "_"} - numbers.keys()
+        named = list(dict.fromkeys(token for token in inside if token in numbers))
+        others = {token for token in inside if token[:1].isalpha() or token[:1] == "_"} - numbers.keys()
         if "==" in inside and len(named) == 2 and not others and "%" not in inside:
             yield named[0], named[1]
 

@@ -23,53 +23,53 @@ _OF_A_BLOCK = re.compile(r"Block[A-Z]\w+$")
 
 def understand_cuda(told: Mapping[str, Any], sources: Mapping[str, CudaSource]) -> list[tuple[RecordedCuda, CudaSource]]:
     """Return each kernel that the call launches and the text holds, in the order of the launches. Raises Refused for no record."""
-    found: dict[str, tuple[RecordedCuda, CudaSource]] = {}
+    by_name: dict[str, tuple[RecordedCuda, CudaSource]] = {}
     told = lift_tensors(told)
-    for at, launch in enumerate(told["launches"]):
+    for index, launch in enumerate(told["launches"]):
         name = launch["kernel"]
         if any(type(launch["options"].get(axis)) is not int for axis in (*BLOCK, SMEM)) or len(launch["grid"]) > len(BLOCK):
             raise Refused("no record of a launch of CUDA C++")
-        if name not in found and name in sources:
-            found[name] = _understand(told, at, launch, sources[name]), sources[name]
-    return list(found.values())
+        if name not in by_name and name in sources:
+            by_name[name] = _understand(told, index, launch, sources[name]), sources[name]
+    return list(by_name.values())
 
 
 def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source: CudaSource) -> RecordedCuda:
-    names = [each.name for each in source.function.template]        # the compiler tells names of types as well
+    names = [parameter.name for parameter in source.function.template]        # the compiler tells names of types as well
     launch = {**launch, "constexprs": {name: launch["constexprs"][name] for name in names if name in launch["constexprs"]}}
-    each = RecordedCuda(at, launch)
-    points = [one for one in read_again(told, at, launch) if not _overflows(launch, one)]
-    each.dims, each.ties = name_dims(told, launch, points), dict(source.tied)
+    entry = RecordedCuda(at, launch)
+    points = [point for point in read_again(told, at, launch) if not _overflows(launch, point)]
+    entry.dims, entry.ties = name_dims(told, launch, points), dict(source.tied)
     moved = _moved(source, points)
     for name, values in source.params.items():
         value = _value_of(launch, name, source)
         if value is None:
             continue
-        if moved.get(name) and _is_tied(name, moved[name], points[0], each.params):
+        if moved.get(name) and _is_tied(name, moved[name], points[0], entry.params):
             continue
         is_free = name == BLOCK[0] and not moved.get(name) and value >= WARP and _strides(source)
         if name in BLOCK and (is_free or moved.get(name)) and (rests := _rests_on(source, value)):
             if rests != MOST:
-                each.untuned.append(f"{name}={value} is not tuned: the kernel itself rests on {value}")
+                entry.untuned.append(f"{name}={value} is not tuned: the kernel itself rests on {value}")
                 continue
-            values = tuple(one for one in values if one <= value)
+            values = tuple(number for number in values if number <= value)
         if (is_free or moved.get(name)) and (values := tuple(one for one in values if type(one) is type(value))):
-            each.params[name], each.default[name] = tuple(sorted({*values, value})), value
+            entry.params[name], entry.default[name] = tuple(sorted({*values, value})), value
         else:
-            each.untuned.append(f"{name}={value} is not tuned: the host was not seen to choose another")
-    fit_all(each, source, points, moved)
-    each.ties = {name: tie for name, tie in each.ties.items() if tie.leader in each.params}
-    each.untuned += [f"{name} follows {tie.leader}, as the file has them: {each.default[tie.leader]} and "
-                     f"{tie.value(each.default[tie.leader])}" for name, tie in each.ties.items()]
+            entry.untuned.append(f"{name}={value} is not tuned: the host was not seen to choose another")
+    fit_all(entry, source, points, moved)
+    entry.ties = {name: tie for name, tie in entry.ties.items() if tie.leader in entry.params}
+    entry.untuned += [f"{name} follows {tie.leader}, as the file has them: {entry.default[tie.leader]} and "
+                      f"{tie.value(entry.default[tie.leader])}" for name, tie in entry.ties.items()]
     for name, value in launch["constexprs"].items():
-        each.chosen[name] = "tuned" if name in each.params else "the tensors' type" if value["kind"] == "str" else "the host's"
-    for name in [name for name in BLOCK if name in each.params]:
-        each.chosen[name] = "the host's threads"
-    each.formulas = fit_numbers(each.dims, launch, [one for one in points if not one.choice])
-    fit_left(each, points)
-    each.here += dict.fromkeys(name for path, formula in each.formulas.items() if formula is None
-                               and (name := path.split(".")[1]) not in each.params and not _is_plain_stride(launch, path))
-    return each
+        entry.chosen[name] = "tuned" if name in entry.params else "the tensors' type" if value["kind"] == "str" else "the host's"
+    for name in [name for name in BLOCK if name in entry.params]:
+        entry.chosen[name] = "the host's threads"
+    entry.formulas = fit_numbers(entry.dims, launch, [point for point in points if not point.choice])
+    fit_left(entry, points)
+    entry.here += dict.fromkeys(name for path, formula in entry.formulas.items() if formula is None
+                                and (name := path.split(".")[1]) not in entry.params and not _is_plain_stride(launch, path))
+    return entry
 
 
 def _rests_on(source: CudaSource, threads: int) -> str:
@@ -112,8 +112,8 @@ def _strides(source: CudaSource) -> bool:
 
 def _overflows(launch: Mapping[str, Any], one: Again) -> bool:
     """Return whether a large number of the launch is none in another call: the host's own arithmetic has too few bits for it."""
-    return any(given["kind"] == "int" and given["value"] > _LARGE and one.launch["arguments"].get(name, {}).get("value", 1) <= 0
-               for name, given in launch["arguments"].items())
+    return any(entry["kind"] == "int" and entry["value"] > _LARGE and one.launch["arguments"].get(name, {}).get("value", 1) <= 0
+               for name, entry in launch["arguments"].items())
 
 
 def _is_plain_stride(launch: Mapping[str, Any], path: str) -> bool:
@@ -132,37 +132,37 @@ def _value_of(launch: Mapping[str, Any], name: str, source: CudaSource) -> Any:
 def _moved(source: CudaSource, points: Sequence[Again]) -> dict[str, list[Again]]:
     """Return, by parameter, the calls in which it alone was another: what the kernel is given stayed as it was."""
     base = points[0]
-    found: dict[str, list[Again]] = {}
-    for one in points:
-        name = one.choice
-        if not name or name not in source.params or (one.launch["arguments"] != base.launch["arguments"] and _differs(base, one)):
+    runs_by_name: dict[str, list[Again]] = {}
+    for run in points:
+        name = run.choice
+        if not name or name not in source.params or (run.launch["arguments"] != base.launch["arguments"] and _differs(base, run)):
             continue
-        given = _value_of(one.launch, name, source)
-        if (name in base.launch["constexprs"] or name in BLOCK) and given != one.chosen:
+        number = _value_of(run.launch, name, source)
+        if (name in base.launch["constexprs"] or name in BLOCK) and number != run.chosen:
             continue
-        others, before = _chosen(one), _chosen(base)
+        others, before = _chosen(run), _chosen(base)
         changed = {key for key, value in before.items() if key != name and others.get(key) != value}
         # one number may be the threads along two axes, and a template's value or a macro those of a block
-        is_tied = name not in BLOCK or all(before.get(key) == before[name] and others[key] == one.chosen for key in changed)
+        is_tied = name not in BLOCK or all(before.get(key) == before[name] and others[key] == run.chosen for key in changed)
         if is_tied and changed <= set(BLOCK):
-            found.setdefault(name, []).append(one)
-    return found
+            runs_by_name.setdefault(name, []).append(run)
+    return runs_by_name
 
 
 def _chosen(one: Again) -> dict[str, Any]:
-    return {**{name: each["value"] for name, each in one.launch["constexprs"].items()},
+    return {**{name: constexpr["value"] for name, constexpr in one.launch["constexprs"].items()},
             **{name: one.launch["options"][name] for name in BLOCK}}
 
 
 def _is_tied(name: str, moved: Sequence[Again], base: Again, params: Collection[str]) -> bool:
     """Return whether the threads along an axis are those along another, which is a parameter already."""
-    return name in BLOCK and any(all(one.launch["options"][other] == one.chosen for one in moved) for other in params
+    return name in BLOCK and any(all(point.launch["options"][other] == point.chosen for point in moved) for other in params
                                  if other in BLOCK and base.launch["options"][other] == base.launch["options"][name])
 
 
 def _differs(base: Again, one: Again) -> bool:
     """Return whether tensors' extents or numbers of a launch are others; storages of two calls are never the same."""
     def plain(launch: Mapping[str, Any]) -> list[Any]:
-        return [(each["kind"], each.get("value") if each["kind"] != "tuple" else None, each.get("shape"), each.get("strides"))
-                for each in launch["arguments"].values()]
+        return [(spec["kind"], spec.get("value") if spec["kind"] != "tuple" else None, spec.get("shape"), spec.get("strides"))
+                for spec in launch["arguments"].values()]
     return plain(base.launch) != plain(one.launch)

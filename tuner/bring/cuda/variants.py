@@ -30,9 +30,9 @@ class Variant:
 
 def variants_of(source: Source, holds: CudaText, kernels: Sequence[str], hosts: Sequence[int]) -> list[Variant]:
     """Return them for the parameters of the kernels; `hosts` are places, in `source.items`, of the functions that launch."""
-    found: list[Variant] = []
+    variants: list[Variant] = []
     tried: set[tuple[str, int]] = set()
-    named = {word for at in hosts for word in source.words[source.items[at].first:source.items[at].last + 1]}
+    named = {word for index in hosts for word in source.words[source.items[index].first:source.items[index].last + 1]}
     for function in holds.functions:
         if function.name not in kernels or function.problem:
             continue
@@ -49,8 +49,8 @@ def variants_of(source: Source, holds: CudaText, kernels: Sequence[str], hosts: 
                         continue
                     if made := next(_variant(source, proposed, name, one, other, hosts), None):
                         tried.add((name, other))
-                        found.append(made)
-    return found[:MOST_VARIANTS]
+                        variants.append(made)
+    return variants[:MOST_VARIANTS]
 
 
 def _launched(function: CudaFunction, name: str) -> tuple[Any, ...]:
@@ -62,19 +62,19 @@ def _launched(function: CudaFunction, name: str) -> tuple[Any, ...]:
 
 def _variant(source: Source, proposed: CudaSource, name: str, value: int, other: int, hosts: Sequence[int]) -> Iterator[Variant]:
     defines = proposed.holds.defines
-    bodies = [source.items[at] for at in hosts]
+    bodies = [source.items[index] for index in hosts]
     named = {word for item in bodies for word in source.words[item.first:item.last + 1]}
-    held = [name] if name in defines else [each for each, number in defines.items() if number == value and each in named]
+    held = [name] if name in defines else [macro for macro, number in defines.items() if number == value and macro in named]
     if name not in defines and set(held) & proposed.function.uses:
         return                          # the kernel itself rests on the number, which a launch alone cannot change
     if held:
         numbers = dict.fromkeys(held, other) | {each: tie.value(other) for each, tie in proposed.tied.items() if tie.leader in held}
         if None not in numbers.values():
-            lines = "".join(f"#define {each} {number}\n" for each, number in numbers.items())
+            lines = "".join(f"#define {macro} {number}\n" for macro, number in numbers.items())
             yield Variant(name, other, f"{lines}{without_defines(source.text, numbers)}", tuple(numbers))
         return
     out, changed = list(source.text), False
-    places = [at for item in bodies for at in range(max(item.body, item.first), item.last + 1)]
+    places = [index for item in bodies for index in range(max(item.body, item.first), item.last + 1)]
     if at := _given(source, name, value, bodies):                  # launch<32, 2>(x), of template <int T, int ROWS> void launch
         begin, end = source.tokens.places[at], source.tokens.end_of(at)
         yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
@@ -83,12 +83,12 @@ def _variant(source: Source, proposed: CudaSource, name: str, value: int, other:
         begin, end = source.tokens.places[at], source.tokens.end_of(at)
         yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
         return
-    if local := [at for at in places if _declares(source, at, name, value)]:         # const int BM = 64;
+    if local := [index for index in places if _declares(source, index, name, value)]:         # const int BM = 64;
         at = local[0] + 2
         begin, end = source.tokens.places[at], source.tokens.end_of(at)
         yield Variant(name, other, f"{source.text[:begin]}{other}{source.text[end:]}")
         return
-    if not any(source.words[at].rstrip("uUlL") == str(value) for at in places):     # 4 * 32
+    if not any(source.words[index].rstrip("uUlL") == str(value) for index in places):     # 4 * 32
         for at in places:
             if source.words[at + 1:at + 2] == ["*"] and _number(source.words[at]) * _number(source.words[at + 2]) == value:
                 begin, end = source.tokens.places[at], source.tokens.end_of(at + 2)

@@ -48,11 +48,11 @@ def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
     """Return the adapter of a function; `kernel_file` is how it names its .cu file, which lies beside it. Raises Refused."""
     if source.function.problem:
         raise Refused(f"{source.function.name} cannot be read: {source.function.problem}")
-    if any(each.kind == "struct" for each in source.function.arguments):
+    if any(argument.kind == "struct" for argument in source.function.arguments):
         raise Refused(f"{source.function.name} takes a struct: only addresses and numbers can be passed")
     plan = make_plan(source)
     name, params = source.function.name, source.params
-    typed = [each.name for each in source.function.template if each.is_type]
+    typed = [parameter.name for parameter in source.function.template if parameter.is_type]
     dtypes = _dtypes(source, bool(typed))
     block, smem = _block(plan), _smem(plan)
     moved = " + ".join(" * ".join(extents) for extents in plan.tensors.values()) or "1"
@@ -62,31 +62,31 @@ def write_cuda_adapter(source: CudaSource, kernel_file: str) -> Draft:
     if not flops:
         flops = elements
         plan.to_do.append("flops: one per element of the result is proposed")
-    reference, to_do = references.write(name, [f'args["{each}"]' for each in plan.inputs], plan.is_matmul)
+    reference, to_do = references.write(name, [f'args["{tensor}"]' for tensor in plan.inputs], plan.is_matmul)
     plan.to_do.append(to_do)
     grid = _grid(plan)
-    template = [_template(plan, each) for each in source.function.template]
+    template = [_template(plan, parameter) for parameter in source.function.template]
     while template and not template[-1]:                # defaults of the file's own
         template.pop()
     kernel = f'CudaKernel(Path(__file__).with_name("{kernel_file}"), "{name}"'
     kernel += f", template={_texts(template)}" if template else ""
-    tied = ", ".join(f'"{each}": "{tie.macro}"' for each, tie in source.tied.items())
+    tied = ", ".join(f'"{follower}": "{tie.macro}"' for follower, tie in source.tied.items())
     kernel += f", defines={{{tied}}})" if tied else ")"
-    presets = ", ".join(f'"{each}": {size}' for each, size in plan.dims.items())
+    presets = ", ".join(f'"{dim}": {size}' for dim, size in plan.dims.items())
     says = "`manage.py operators check` says what is left to do."
     lines = [f'"""{name} as an operator of Ridgepoint: {says}"""', "",
              "from pathlib import Path", "", "import torch", "",
              "from tuner.team.adapter import CudaKernel, CudaOperator, Dim, cdiv", "", "",
-             *_arguments(plan, typed), "", "", *reference, "", "", *(line for each in (block, smem) for line in each.lines),
+             *_arguments(plan, typed), "", "", *reference, "", "", *(line for part in (block, smem) for line in part.lines),
              "OPERATORS = [CudaOperator(", f'    name="{name[:40]}", title="{name}", kernel={kernel},',
-             "    dims=(" + ", ".join(f'Dim("{each}", "{each}", high=1 << 30)' for each in plan.dims) + ",),",
+             "    dims=(" + ", ".join(f'Dim("{dim}", "{dim}", high=1 << 30)' for dim in plan.dims) + ",),",
              f"    dtypes={_texts(dtypes)},", f"    presets=({{{presets}}},),",
              f'    arguments=arguments, grid={grid}, out={plan.out!r},'.replace("'", '"'),
-             *(f"    {name}={each.text}," for name, each in (("block", block), ("smem", smem)) if each.text),
+             *(f"    {name}={part.text}," for name, part in (("block", block), ("smem", smem)) if part.text),
              f'    reference=reference, flops="{flops}", bytes="size * ({moved})",',
              f'    unit="{"FLOP/s" if plan.is_matmul else "B/s"}",',
-             "    params={" + ", ".join(f'"{each}": {values!r}' for each, values in params.items()) + "},",
-             "    default={" + ", ".join(f'"{each}": {value!r}' for each, value in default.items()) + "},",
+             "    params={" + ", ".join(f'"{param}": {values!r}' for param, values in params.items()) + "},",
+             "    default={" + ", ".join(f'"{param}": {value!r}' for param, value in default.items()) + "},",
              f"    constraints={_constraints(source)})]", ""]
     return Draft("\n".join(lines), tuple(plan.to_do))
 
@@ -95,7 +95,7 @@ def make_plan(source: CudaSource) -> CudaPlan:
     """Return dimensions and tensors as far as names and the script tell them."""
     plan = CudaPlan(source)
     arguments = source.function.arguments
-    integers = [each.name for each in arguments if each.kind == "integer"]
+    integers = [arg.name for arg in arguments if arg.kind == "integer"]
     plan.dims = dict.fromkeys(integers, SIZE if len(integers) > 1 else ALONE_SIZE)
     sizes = (source.tuner or {}).get("sizes", [])
     if not plan.dims:
@@ -104,23 +104,23 @@ def make_plan(source: CudaSource) -> CudaPlan:
         plan.to_do.append("dims: no argument of the function tells the size; " + ", ".join(plan.dims) + " stand for it")
     elif len(sizes) == 1 and len(plan.dims) == 1:
         plan.dims = {integers[0]: sizes[0]}
-    pointers = [each for each in arguments if each.pointer]
+    pointers = [arg for arg in arguments if arg.pointer]
     extents = list(plan.dims)[:2]
     matmul = {"M", "N", "K"} <= plan.dims.keys() and len(pointers) == 3
-    at = 0
-    for each in pointers:
-        plan.tensors[each.name] = extents
+    count = 0
+    for arg in pointers:
+        plan.tensors[arg.name] = extents
         if matmul:
-            plan.tensors[each.name] = ["M", "N"] if each.written else (["M", "K"], ["K", "N"], ["M", "N"])[min(at, 2)]
-            at += not each.written
-    written = [each for each in pointers if each.written]
-    unsure = [each.name for each in pointers if each.unsure]
+            plan.tensors[arg.name] = ["M", "N"] if arg.written else (["M", "K"], ["K", "N"], ["M", "N"])[min(count, 2)]
+            count += not arg.written
+    written = [arg for arg in pointers if arg.written]
+    unsure = [arg.name for arg in pointers if arg.unsure]
     plan.out = written[0].name if written else ""
     if not written:
         plan.to_do.append("out: the file does not tell what is written" + (f"; {', '.join(unsure)} go to code that is not in it"
                                                                             if unsure else "") + "; name it")
     elif len(written) > 1 or unsure:
-        plan.to_do.append(f"out: {', '.join([each.name for each in written])} {'are' if len(written) > 1 else 'is'} written"
+        plan.to_do.append(f"out: {', '.join([arg.name for arg in written])} {'are' if len(written) > 1 else 'is'} written"
                           + (f", and perhaps {', '.join(unsure)}" if unsure else "") + "; name the one to compare")
     if written and written[0].read:
         plan.to_do.append(f"arguments: {plan.out} is read as well as written: give it its values by `fill`")
@@ -132,7 +132,7 @@ def _arguments(plan: CudaPlan, typed: list[str]) -> list[str]:
     lines = ["def arguments(shape, dtype, device):"]
     lines += [f'    {_local(name)} = shape["{name}"]' for name in plan.dims]
     for name, extents in plan.tensors.items():
-        argument = next(each for each in plan.source.function.arguments if each.name == name)
+        argument = next(candidate for candidate in plan.source.function.arguments if candidate.name == name)
         kind = TYPES.get(argument.type)
         shape = f"({', '.join(map(_local, extents))}{',' if len(extents) == 1 else ''})"
         dtype = "dtype" if kind is None or kind in OF_DTYPE else f"torch.{kind}"
@@ -140,8 +140,8 @@ def _arguments(plan: CudaPlan, typed: list[str]) -> list[str]:
             plan.to_do.append(f"arguments: {name} is a {argument.type}*")
         make = "zeros" if dtype != "dtype" and name != plan.out else "empty"
         lines.append(f"    {_local(name)} = torch.{make}({shape}, dtype={dtype}, device=device)")
-    given = [f'"{each.name}": {_given(each, plan)}' for each in plan.source.function.arguments]
-    return [*lines, "    return {" + ", ".join(given) + "}"]
+    entries = [f'"{candidate.name}": {_given(candidate, plan)}' for candidate in plan.source.function.arguments]
+    return [*lines, "    return {" + ", ".join(entries) + "}"]
 
 
 def _local(name: str) -> str:
@@ -159,32 +159,32 @@ def _given(argument: CudaArgument, plan: CudaPlan) -> str:
 def _dtypes(source: CudaSource, is_typed: bool) -> list[str]:
     """Return the types that the function's own text allows: all of a template's, else that of its tensors."""
     if is_typed:
-        given = [NUMBERS_OF_TENSORS.get(C_NAMES.get(str(text), str(text)), "") for each in source.function.template
-                 if each.is_type for text in each.launched]
-        return list(dict.fromkeys([*filter(None, given), "fp32", "fp16", "bf16"]))
-    kinds = [TYPES.get(each.type, "") for each in source.function.arguments if each.pointer]
-    return [OF_DTYPE[each] for each in kinds if each in OF_DTYPE][:1] or ["fp32"]
+        dtypes = [NUMBERS_OF_TENSORS.get(C_NAMES.get(str(text), str(text)), "") for parameter in source.function.template
+                  if parameter.is_type for text in parameter.launched]
+        return list(dict.fromkeys([*filter(None, dtypes), "fp32", "fp16", "bf16"]))
+    kinds = [TYPES.get(argument.type, "") for argument in source.function.arguments if argument.pointer]
+    return [OF_DTYPE[kind] for kind in kinds if kind in OF_DTYPE][:1] or ["fp32"]
 
 
 def _grid(plan: CudaPlan) -> str:
-    source, told = plan.source, plan.source.tuner
+    source, script = plan.source, plan.source.tuner
     names = list(plan.dims)
-    if told is not None:
-        rank = max(1, min(len(told["sizes"]) or 1, len(names)))
+    if script is not None:
+        rank = max(1, min(len(script["sizes"]) or 1, len(names)))
         axes = []
         for axis, divisor in zip(range(rank), ("grid_div_x", "grid_div_y", "grid_div_z"), strict=False):
-            by = told[divisor] if told[divisor] is not None else [BLOCK[axis]]
-            product = " * ".join(f'meta["{each}"]' if each in source.params else each for each in by) or "1"
+            by = script[divisor] if script[divisor] is not None else [BLOCK[axis]]
+            product = " * ".join(f'meta["{factor}"]' if factor in source.params else factor for factor in by) or "1"
             axes.append(f'cdiv(meta["{names[axis]}"], {product})')
-        if len(told["sizes"]) > len(names):
-            plan.to_do.append(f"grid: the script's problem size is {told['problem_size']}; check it")
+        if len(script["sizes"]) > len(names):
+            plan.to_do.append(f"grid: the script's problem size is {script['problem_size']}; check it")
         return _lambda(axes)
-    if source.function.grid and all(_names(each) <= {*source.params, *names} for each in source.function.grid):
-        return _lambda([_meta(each) for each in source.function.grid])
+    if source.function.grid and all(_names(formula) <= {*source.params, *names} for formula in source.function.grid):
+        return _lambda([_meta(formula) for formula in source.function.grid])
     plan.to_do.append("grid: guessed; check it")
     if {"BM", "BN"} <= source.params.keys() and {"M", "N"} <= plan.dims.keys():
         return _lambda(['cdiv(meta["N"], meta["BN"])', 'cdiv(meta["M"], meta["BM"])'])
-    axes = [each for each in source.block if each != "1"]
+    axes = [formula for formula in source.block if formula != "1"]
     return _lambda([f'cdiv(meta["{name}"], {_meta(extent or "1")})' for name, extent in zip(names, axes, strict=False)]
                    or [f'cdiv(meta["{names[0]}"], 256)'])
 
@@ -206,12 +206,12 @@ def _block(plan: CudaPlan) -> _Field:
                                 '    raise NotImplementedError("write the threads of a block: the file tells none")', "", ""))
     if all(extent in (name, "1") for extent, name in zip(source.block, BLOCK, strict=True)) and source.block[0] != "1":
         return _Field()
-    if any(each.implied for each in source.function.block):
+    if any(dimension.implied for dimension in source.function.block):
         plan.to_do.append("block: read from index arithmetic; check it")
     axes = list(source.block)
     while len(axes) > 1 and axes[-1] == "1":
         axes.pop()
-    return _Field(_lambda([_meta(each) for each in axes]))
+    return _Field(_lambda([_meta(formula) for formula in axes]))
 
 
 def _smem(plan: CudaPlan) -> _Field:
@@ -233,10 +233,10 @@ def _template(plan: CudaPlan, param: TemplateParam) -> str:
         return "{dtype}" if is_tensors_type(source.function, param) else type_of(source.function, param, "", source.holds.types)
     if param.name in source.params:
         return "{" + param.name + "}"
-    given = source.given.get(param.name, param.default)
-    if not given and not param.default:
+    text = source.given.get(param.name, param.default)
+    if not text and not param.default:
         plan.to_do.append(f"template: the value of {param.name} ({param.type})")
-    return given
+    return text
 
 
 def _names(expression: str) -> set[str]:
@@ -254,14 +254,14 @@ def _lambda(axes: list[str]) -> str:
 
 
 def _constraints(source: CudaSource) -> str:
-    threads = [f"({each})" if " " in each else each for each in source.block if each in source.params or (_names(each)
-               and _names(each) <= source.params.keys())]
+    threads = [f"({extent})" if " " in extent else extent for extent in source.block if extent in source.params or (_names(extent)
+               and _names(extent) <= source.params.keys())]
     rules: Mapping[str, str] = {**source.rules, **({"threads per block": f"{' * '.join(threads)} <= threads"} if threads else {})}
     return "{" + ", ".join(f"{reason!r}: {rule!r}" for reason, rule in rules.items()).replace("'", '"') + "}"
 
 
 def _texts(values: list[Any]) -> str:
-    return "(" + ", ".join(f'"{each}"' for each in values) + ("," if len(values) == 1 else "") + ")"
+    return "(" + ", ".join(f'"{word}"' for word in values) + ("," if len(values) == 1 else "") + ")"
 
 
 def file_beside(source: CudaSource, adapter: Path) -> tuple[str, str | None]:

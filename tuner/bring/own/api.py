@@ -35,11 +35,11 @@ class OwnTuneRequest(serializers.Serializer[None]):
     kernel = serializers.CharField(required=False, allow_blank=True, max_length=120, help_text="of the check")
     reference = serializers.CharField(required=False, allow_blank=True, max_length=120, help_text=(
         "a function of the file that computes the same in torch; none: the default configuration's own result, not independent"))
-    params = Checked(lambda given: isinstance(given, dict) and all(isinstance(each, str | list) for each in given.values()),
+    params = Checked(lambda given: isinstance(given, dict) and all(isinstance(choices, str | list) for choices in given.values()),
                      "an object: parameter → values", required=False, help_text="the space; none: as the check shows it")
-    constraints = Checked(lambda given: isinstance(given, list) and all(isinstance(each, str) for each in given),
+    constraints = Checked(lambda given: isinstance(given, list) and all(isinstance(rule, str) for rule in given),
                           "a list of expressions", required=False)
-    shape = Checked(lambda given: isinstance(given, dict) and all(type(each) is int for each in given.values()),
+    shape = Checked(lambda given: isinstance(given, dict) and all(type(size) is int for size in given.values()),
                     "an object of numbers", required=False, help_text="none: that of the call")
     device = serializers.CharField(required=False, max_length=120, help_text='"gpu", or "gpu:NVIDIA H200"')
     strategy = serializers.CharField(required=False, max_length=40)
@@ -72,13 +72,13 @@ class OwnTuneApi(APIView):
     def post(self, request: Request, pk: int) -> Response:
         """Tune a kernel of a checked file: its source travels with the job, behind walls. Owners only: it runs on a GPU."""
         check = get_object_or_404(KernelCheck, pk=pk)
-        given: dict[str, Any] = dict(validated(OwnTuneRequest, request.data))
-        named = {name: given.pop(name) for name in ("kernel", "reference", "params", "constraints", "shape") if name in given}
-        if given.get("device", devices.GPU) != devices.GPU and not devices.is_gpu(given["device"]):
+        fields: dict[str, Any] = dict(validated(OwnTuneRequest, request.data))
+        named = {name: fields.pop(name) for name in ("kernel", "reference", "params", "constraints", "shape") if name in fields}
+        if fields.get("device", devices.GPU) != devices.GPU and not devices.is_gpu(fields["device"]):
             raise ValidationError({"device": ["an own kernel is measured on a GPU"]})
-        job = {"device": devices.GPU, "strategy": DEFAULT, "effort": DEFAULT_EFFORT, **given}
-        kernel, made = services.own_tune(check, **named, **job, owner=request.user)
-        return Response({**selectors.kernel_json(kernel), "job": job_json(made)}, status=201)
+        job = {"device": devices.GPU, "strategy": DEFAULT, "effort": DEFAULT_EFFORT, **fields}
+        kernel, tune_job = services.own_tune(check, **named, **job, owner=request.user)
+        return Response({**selectors.kernel_json(kernel), "job": job_json(tune_job)}, status=201)
 
 
 class OwnClientApi(APIView):
@@ -94,7 +94,7 @@ class OwnListApi(APIView):
     def get(self, request: Request) -> Response:
         """Versions of own kernels, newest first."""
         page = read_page(request, OwnKernel.objects.all())
-        return page.answer({"results": [selectors.kernel_json(each) for each in page.rows]})
+        return page.answer({"results": [selectors.kernel_json(row) for row in page.rows]})
 
 
 class OwnApi(APIView):

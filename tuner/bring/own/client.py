@@ -71,7 +71,7 @@ def ask(path: str, body: dict[str, Any] | None = None) -> Any:
 def root_of(path: Path) -> Path:
     """Return the root of the file's repository; its folder where it lies in none."""
     for folder in list(path.parents)[:MOST_FOLDERS]:
-        if any((folder / each).exists() for each in ROOTS):
+        if any((folder / name).exists() for name in ROOTS):
             return folder
     top = path.parent
     while (top / "__init__.py").exists() and top.parent != top:
@@ -84,25 +84,25 @@ def siblings_of(path: Path, root: Path) -> dict[str, str]:
 
     What an `__init__` imports comes last, as far as there is room: it runs only where a name of it is needed.
     """
-    found: dict[Path, str] = {}
+    texts: dict[Path, str] = {}
     waiting, left = [path], MOST_BYTES
     later: list[Path] = []
     while waiting or later:
         is_needed = bool(waiting)
         here = waiting.pop() if is_needed else later.pop(0)
-        for each in (*_packages(here, root), *_imported(here, root)):
-            if each in found or each == path:
+        for file in (*_packages(here, root), *_imported(here, root)):
+            if file in texts or file == path:
                 continue
-            text = each.read_text(encoding="utf-8", errors="replace")
+            text = file.read_text(encoding="utf-8", errors="replace")
             size = len(text.encode(errors="replace"))
-            if size > left or len(found) == MOST_FILES:
+            if size > left or len(texts) == MOST_FILES:
                 if is_needed:
                     raise Refused(f"{path.name} imports more than {MOST_FILES} files or {MOST_BYTES:,} bytes of {root}")
                 continue
             left -= size
-            found[each] = text
-            (later if each.name == "__init__.py" or not is_needed else waiting).append(each)
-    return {each.relative_to(root).as_posix(): text for each, text in found.items()}
+            texts[file] = text
+            (later if file.name == "__init__.py" or not is_needed else waiting).append(file)
+    return {file.relative_to(root).as_posix(): text for file, text in texts.items()}
 
 
 def sources_of(path: Path, root: Path, function: str) -> dict[str, str]:
@@ -112,27 +112,27 @@ def sources_of(path: Path, root: Path, function: str) -> dict[str, str]:
     """
     text = path.read_text(encoding="utf-8", errors="replace")
     own = set(DECLARED.findall(text)) - {function}
-    below = sorted(each for each in islice(root.rglob("*"), MOST_LOOKED_AT) if each.suffix in CPP and _is_below(each, root))
-    waiting, found, left = [path], dict[Path, str](), MOST_BYTES
-    for each in below if function and not re.search(rf"\b{re.escape(function)}\s*\(", text) else ():
-        other = each.read_text(encoding="utf-8", errors="replace") if each.suffix in (".cpp", ".cc") else ""
+    below = sorted(file for file in islice(root.rglob("*"), MOST_LOOKED_AT) if file.suffix in CPP and _is_below(file, root))
+    waiting, texts, left = [path], dict[Path, str](), MOST_BYTES
+    for file in below if function and not re.search(rf"\b{re.escape(function)}\s*\(", text) else ():
+        other = file.read_text(encoding="utf-8", errors="replace") if file.suffix in (".cpp", ".cc") else ""
         if re.search(rf"\b{re.escape(function)}\b", other) and own & set(WORD.findall(other)):
-            waiting.append(each)
+            waiting.append(file)
     while waiting:
         here = waiting.pop()
         text = here.read_text(encoding="utf-8", errors="replace")
         if here != path:
             left -= len(text.encode(errors="replace"))
-            if left < 0 or len(found) == MOST_FILES:
+            if left < 0 or len(texts) == MOST_FILES:
                 raise Refused(f"{path.name} includes more than {MOST_FILES} files or {MOST_BYTES:,} bytes of {root}")
-            found[here] = text
+            texts[here] = text
         for name in INCLUDED.findall(text):
             places = [folder / name for folder in (here.parent, *here.parents) if folder == root or root in folder.parents]
-            there = next((each.resolve() for each in places if _is_below(each, root)), None)
-            there = there or next((each for each in below if each.as_posix().endswith(f"/{name}")), None)
-            if there and there != path and there not in found and there not in waiting:
+            there = next((place.resolve() for place in places if _is_below(place, root)), None)
+            there = there or next((file for file in below if file.as_posix().endswith(f"/{name}")), None)
+            if there and there != path and there not in texts and there not in waiting:
                 waiting.append(there)
-    return {each.relative_to(root).as_posix(): text for each, text in found.items()}
+    return {file.relative_to(root).as_posix(): text for file, text in texts.items()}
 
 
 def _packages(path: Path, root: Path) -> Iterator[Path]:
@@ -152,7 +152,7 @@ def _imported(path: Path, root: Path) -> Iterator[Path]:
     top = path.parent
     while (top / "__init__.py").is_file() and top != root:
         top = top.parent
-    above = [each for each in path.parents if each == root or root in each.parents]     # of several packages in one repository
+    above = [home for home in path.parents if home == root or root in home.parents]     # of several packages in one repository
     places = list(dict.fromkeys([top, *above, root / "src"]))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -173,17 +173,17 @@ def _imported(path: Path, root: Path) -> Iterator[Path]:
 def _files(folders: list[Path], parts: list[str], root: Path) -> Iterator[Path]:
     """Yield the files that `import a.b.c` runs: of a and a.b the `__init__`, and the module, as far as they lie below the root."""
     for folder in folders:
-        at = folder
+        place = folder
         for number, part in enumerate(parts):
-            module, package = at / f"{part}.py", at / part / "__init__.py"
-            here = [each for each in (package, module) if each.is_file() and _is_below(each, root)]
+            module, package = place / f"{part}.py", place / part / "__init__.py"
+            here = [file for file in (package, module) if file.is_file() and _is_below(file, root)]
             if here:
                 yield here[0].resolve()
-            if not (at / part).is_dir():
+            if not (place / part).is_dir():
                 break
-            at = at / part
-            below = (*at.glob("*.py"), *at.glob("*/__init__.py"))
-            if number == 0 and not here and not any(_is_below(each, root) for each in below):
+            place = place / part
+            below = (*place.glob("*.py"), *place.glob("*/__init__.py"))
+            if number == 0 and not here and not any(_is_below(file, root) for file in below):
                 break
 
 
@@ -225,18 +225,18 @@ def tune(options: argparse.Namespace) -> int:
         raise Refused(f"{check['error']['what']}. {check['error'].get('hint') or ''}".strip())
     if not name:
         return _list_found(check)
-    kernels = [each["kernel"] for each in check["adapters"]]
+    kernels = [adapter["kernel"] for adapter in check["adapters"]]
     if kernel and kernel not in kernels and not options.call.lstrip().startswith(f"{kernel}("):
         raise Refused(f"{name} has no kernel {kernel}, and that is not the function that is called; "
                       f"its kernels: {', '.join(kernels) or 'none'}")
-    made = ask(f"/api/operators/check/{check['id']}/tune/", {
+    answer = ask(f"/api/operators/check/{check['id']}/tune/", {
         "kernel": kernel if kernel in kernels else "", "reference": options.reference, "effort": options.effort,
         "device": options.device})
-    job = made["job"]
-    say(f"job {job['id']}: {made['operator']}" + ("" if made["independent"] else
-                                                  "; compared with the default's own result, which is not independent"))
+    job = answer["job"]
+    say(f"job {job['id']}: {answer['operator']}" + ("" if answer["independent"] else
+                                                    "; compared with the default's own result, which is not independent"))
     job = _followed(f"/api/tune/{job['id']}/", _progress)
-    return tell(made["operator"], job)
+    return tell(answer["operator"], job)
 
 
 def _named(options: argparse.Namespace, name: str) -> dict[str, Any]:
@@ -258,23 +258,23 @@ def _named(options: argparse.Namespace, name: str) -> dict[str, Any]:
 
 def _list_found(check: dict[str, Any]) -> int:
     """Print the files of a repository or a package that hold kernels; return the exit code."""
-    found = (check.get("source") or {}).get("found") or []
-    for each in found:
-        print(f"{each['path']}: {', '.join(each['kernels'])}")
-    return TUNED if found else NOTHING
+    locations = (check.get("source") or {}).get("found") or []
+    for location in locations:
+        print(f"{location['path']}: {', '.join(location['kernels'])}")
+    return TUNED if locations else NOTHING
 
 
 def _followed(path: str, words: Any) -> dict[str, Any]:
     """Return what stands at an address once it has ended; its progress is said when it changes."""
     last = ""
     while True:
-        told: dict[str, Any] = ask(path)
-        now = f"{told['status']}: {words(told)}"
+        document: dict[str, Any] = ask(path)
+        now = f"{document['status']}: {words(document)}"
         if now != last:
             say(now)
             last = now
-        if told["status"] in ENDED:
-            return told
+        if document["status"] in ENDED:
+            return document
         time.sleep(POLL_S)
 
 

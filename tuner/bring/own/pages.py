@@ -24,14 +24,14 @@ PARAM = "param-"            # before a parameter's name in the form
 @require_POST
 def own_tune(request: HttpRequest, pk: int) -> HttpResponse:
     """Start a tune job of a check's kernel and show it."""
-    check, given = get_object_or_404(KernelCheck, pk=pk), request.POST
-    params = {name.removeprefix(PARAM): text for name, text in given.items() if name.startswith(PARAM)}
-    effort = given.get("effort", "")
+    check, fields = get_object_or_404(KernelCheck, pk=pk), request.POST
+    params = {name.removeprefix(PARAM): text for name, text in fields.items() if name.startswith(PARAM)}
+    effort = fields.get("effort", "")
     try:
         _, job = services.own_tune(
-            check, given.get("kernel", "")[:120], params=params or None,
-            constraints=[line.strip() for line in given.get("constraints", "").splitlines() if line.strip()],
-            reference=given.get("reference", "")[:120], owner=request.user, device=devices.GPU, strategy=DEFAULT,
+            check, fields.get("kernel", "")[:120], params=params or None,
+            constraints=[line.strip() for line in fields.get("constraints", "").splitlines() if line.strip()],
+            reference=fields.get("reference", "")[:120], owner=request.user, device=devices.GPU, strategy=DEFAULT,
             effort=effort if effort in EFFORTS else DEFAULT_EFFORT)
     except Refused as refused:
         messages.error(request, f"Not started: {refused}")

@@ -27,9 +27,9 @@ CUDA = re.compile(r"__global__\s[^;{(]{0,200}?(\w+)\s*\(")
 
 def main() -> int:
     """Answer one request."""
-    asked = json.load(sys.stdin)
-    root = Path(asked["root"]).resolve()
-    answer = read_one(root, asked["path"]) if asked["path"] else {"found": list_files(root)}
+    request = json.load(sys.stdin)
+    root = Path(request["root"]).resolve()
+    answer = read_one(root, request["path"]) if request["path"] else {"found": list_files(root)}
     print(json.dumps(answer))
     return 0
 
@@ -38,7 +38,7 @@ def read_one(root: Path, path: str) -> dict[str, Any]:
     """Return a file's text and what it imports, as far as that lies in the tree."""
     file = root / path
     if not file.is_file() or root not in file.resolve().parents:
-        near = sorted(each.relative_to(root).as_posix() for each in root.rglob(file.name))[:3]
+        near = sorted(candidate.relative_to(root).as_posix() for candidate in root.rglob(file.name))[:3]
         return {"refused": f"there is no file {path}" + (f"; there is {', '.join(near)}" if near else "")}
     try:
         siblings = siblings_of(file, root) if file.suffix == ".py" else headers_of(file, root) | _callers(file, root)
@@ -49,23 +49,23 @@ def read_one(root: Path, path: str) -> dict[str, Any]:
 
 def _callers(file: Path, root: Path) -> dict[str, str]:
     """Return the C++ files that call a CUDA C++ file's host functions, with their headers."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for caller in files_that_call(file):
-        found |= {caller.relative_to(root).as_posix(): caller.read_text(errors="replace"), **headers_of(caller, root)}
-    return found
+        texts |= {caller.relative_to(root).as_posix(): caller.read_text(errors="replace"), **headers_of(caller, root)}
+    return texts
 
 
 def list_files(root: Path) -> list[dict[str, Any]]:
     """Return the files that hold kernels: those of tests and examples last, of the others those with most kernels first."""
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for file in root.rglob("*"):
         if file.suffix not in (".py", ".cu", ".cuh") or not file.is_file():
             continue
         text = file.read_text(encoding="utf-8", errors="replace")
         names = list(dict.fromkeys(decorated(text) if file.suffix == ".py" else CUDA.findall(BOUNDS.sub(" ", text))))
         if names:
-            found.append({"path": file.relative_to(root).as_posix(), "count": len(names), "kernels": names[:MOST_NAMES]})
-    return sorted(found, key=lambda each: (bool(ASIDE.search(each["path"])), -each["count"], each["path"]))[:MOST_FOUND]
+            entries.append({"path": file.relative_to(root).as_posix(), "count": len(names), "kernels": names[:MOST_NAMES]})
+    return sorted(entries, key=lambda each: (bool(ASIDE.search(each["path"])), -each["count"], each["path"]))[:MOST_FOUND]
 
 
 def decorated(text: str) -> list[str]:
@@ -74,8 +74,8 @@ def decorated(text: str) -> list[str]:
     for line in map(str.lstrip, text.splitlines()):
         if line.startswith("@"):
             is_kernel |= bool(DECORATOR.match(line)) and not line.startswith("@torch.")
-        elif found := FUNCTION.match(line):
-            names += [found[1]] if is_kernel else []
+        elif match := FUNCTION.match(line):
+            names += [match[1]] if is_kernel else []
             is_kernel = False
         elif line.startswith("class "):
             is_kernel = False

@@ -25,7 +25,7 @@ _memo: dict[int | None, tuple[float, list[tuple[int, str, str, str, int]]]] = {}
 
 def kernel_named(name: str) -> OwnKernel | None:
     """Return the version of this name that the current scope sees."""
-    is_seen = any(name == each[1] for each in _rows(scope.current().sees))
+    is_seen = any(name == row[1] for row in _rows(scope.current().sees))
     return OwnKernel.objects.filter(name=name).first() if is_seen else None
 
 
@@ -35,18 +35,18 @@ def usable_operators() -> Mapping[str, Operator]:
     newest: dict[tuple[str, str, int], int] = {}
     for pk, _, file, kernel, project in rows:
         newest.setdefault((file, kernel, project), pk)
-    kept = set(newest.values())
-    found = ((pk, operator) for pk, *_ in rows if (operator := _operator(pk)) is not None)
-    return {operator.name: operator if pk in kept else replace(operator, newest=False) for pk, operator in found}
+    newest_pks = set(newest.values())
+    pairs = ((pk, operator) for pk, *_ in rows if (operator := _operator(pk)) is not None)
+    return {operator.name: operator if pk in newest_pks else replace(operator, newest=False) for pk, operator in pairs}
 
 
 def operator_of(kernel: OwnKernel) -> Operator:
     """Return the operator of a row. Raises Refused for a row that an older version of this code wrote."""
     try:
-        told = json.loads(kernel.description)
+        description = json.loads(kernel.description)
     except ValueError as error:
         raise Refused(f"{kernel.name}: no description that this version reads") from error
-    return replace(make_operator(told), version=kernel.source_hash)
+    return replace(make_operator(description), version=kernel.source_hash)
 
 
 def _rows(sees: int | None) -> list[tuple[int, str, str, str, int]]:
@@ -118,7 +118,7 @@ class OwnKernelJson(TypedDict):
 
 def kernel_json(kernel: OwnKernel) -> OwnKernelJson:
     """Return what a program reads of a version: no text of it."""
-    known = _operator(kernel.pk)
+    operator = _operator(kernel.pk)
     return make_answer(
         OwnKernelJson, kernel, operator=kernel.name, files=sorted(kernel.sources), reference=kernel.reference or None,
-        independent=kernel.is_independent, presets=[dict(each) for each in known.presets] if known else [])
+        independent=kernel.is_independent, presets=[dict(preset) for preset in operator.presets] if operator else [])

@@ -62,23 +62,23 @@ def own_tune(check: KernelCheck, kernel: str = "", *, params: Params | None = No
     with transaction.atomic():
         row = own_create(check, kernel, params=params, constraints=constraints, reference=reference, owner=owner)
         operator = selectors.operator_of(row)
-        made = tune_create(owner=owner, operator=row.name, shape=dict(shape or operator.presets[0]),
-                           dtype=operator.dtypes[0], **job)
-    return row, made
+        tune_job = tune_create(owner=owner, operator=row.name, shape=dict(shape or operator.presets[0]),
+                               dtype=operator.dtypes[0], **job)
+    return row, tune_job
 
 
 def _adapter(check: KernelCheck, kernel: str) -> dict[str, Any]:
-    named = [each for each in check.adapters if kernel in ("", each["kernel"])]
+    named = [adapter for adapter in check.adapters if kernel in ("", adapter["kernel"])]
     if not named:
         raise Refused({"kernel": f"{check.file} has no kernel {kernel[:60]}; it has "
-                                 f"{', '.join(each['kernel'] for each in check.adapters) or 'none'}"})
-    able = [each for each in named if not selectors.why_not(check, each)]
+                                 f"{', '.join(adapter['kernel'] for adapter in check.adapters) or 'none'}"})
+    able = [adapter for adapter in named if not selectors.why_not(check, adapter)]
     if not able:
         raise Refused({"kernel": selectors.why_not(check, named[0])})
     if len(able) > 1 and not kernel:
-        raise Refused({"kernel": f"name one of {', '.join(each['kernel'] for each in able)}"})
-    found: dict[str, Any] = able[0]
-    return found
+        raise Refused({"kernel": f"name one of {', '.join(adapter['kernel'] for adapter in able)}"})
+    adapter: dict[str, Any] = able[0]
+    return adapter
 
 
 def _adapter_text(check: KernelCheck, adapter: Mapping[str, Any], params: Params | None, constraints: Sequence[str],
@@ -112,5 +112,5 @@ def _forget_old(project: int) -> None:
     used = {*TuneJob.objects.filter(operator__in=names).values_list("operator", flat=True),
             *CachedConfig.objects.filter(operator__in=names).values_list("operator", flat=True),
             *SuiteKernel.objects.filter(op__in=names).values_list("op", flat=True)} if names else set()
-    for each in OwnKernel.objects.filter(pk__in=[pk for pk, name in old if name not in used]):
-        each.delete()
+    for row in OwnKernel.objects.filter(pk__in=[pk for pk, name in old if name not in used]):
+        row.delete()

@@ -23,18 +23,18 @@ def describe_text(adapter: str, name: str, *, title: str, kernel: str, source_ha
     """Return the description; `configs` are those of the kernel's autotuner. Raises Refused where it is not complete."""
     if UNWRITTEN in adapter:
         raise Refused("the adapter has lines that its author must write")
-    given = _fields(adapter)
-    params = {str(each): list(values) for each, values in given["params"].items()} if given.get("params") else None
+    facts = _fields(adapter)
+    params = {str(param): list(values) for param, values in facts["params"].items()} if facts.get("params") else None
     listed = [] if params else [dict(config) for config in configs]
-    told = {
-        "name": name, "title": title, "dims": given.get("dims", []), "dtypes": list(given.get("dtypes", ())),
-        "presets": [dict(each) for each in given.get("presets", ())], "configs": listed, "params": params,
-        "constraints": dict(given.get("constraints", {})), "default": dict(given.get("default") or (listed[0] if listed else {})),
-        "flops": given.get("flops", ""), "bytes": given.get("bytes", ""), "tolerance": dict(given.get("tolerance", {})),
-        "unit": given.get("unit", "FLOP/s"), "kernel_names": list(dict.fromkeys([kernel, *given.get("kernel_names", ())])),
+    description = {
+        "name": name, "title": title, "dims": facts.get("dims", []), "dtypes": list(facts.get("dtypes", ())),
+        "presets": [dict(preset) for preset in facts.get("presets", ())], "configs": listed, "params": params,
+        "constraints": dict(facts.get("constraints", {})), "default": dict(facts.get("default") or (listed[0] if listed else {})),
+        "flops": facts.get("flops", ""), "bytes": facts.get("bytes", ""), "tolerance": dict(facts.get("tolerance", {})),
+        "unit": facts.get("unit", "FLOP/s"), "kernel_names": list(dict.fromkeys([kernel, *facts.get("kernel_names", ())])),
         "kernel": kernel, "key": [], "prunes": {"early": False, "top_k": None}, "source_hash": source_hash}
-    make_operator(told)
-    return told
+    make_operator(description)
+    return description
 
 
 def _fields(adapter: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def _fields(adapter: str) -> dict[str, Any]:
     if len(calls) != 1:
         raise Refused("the adapter holds no operator, or several")
     try:
-        return {each.arg: _plain(each.value) for each in calls[0].keywords if each.arg in GIVEN}
+        return {keyword.arg: _plain(keyword.value) for keyword in calls[0].keywords if keyword.arg in GIVEN}
     except (ValueError, RecursionError) as error:
         raise Refused(f"the adapter: {error}") from error
 
@@ -58,7 +58,7 @@ def _plain(node: ast.AST) -> Any:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Tuple | ast.List):
-        return [_plain(each) for each in node.elts]
+        return [_plain(element) for element in node.elts]
     if isinstance(node, ast.Dict) and None not in node.keys:
         return {_plain(name): _plain(value) for name, value in zip(node.keys, node.values, strict=True) if name is not None}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(value := _plain(node.operand), int | float):
@@ -68,11 +68,11 @@ def _plain(node: ast.AST) -> Any:
         if type(left) is int and type(right) is int and 0 <= right <= MOST_BITS:
             return left << right
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Dim":
-        return _dim([_plain(each) for each in node.args], {str(each.arg): _plain(each.value) for each in node.keywords})
+        return _dim([_plain(argument) for argument in node.args], {str(pair.arg): _plain(pair.value) for pair in node.keywords})
     raise ValueError(f"{ast.unparse(node)[:60]} is no plain value")
 
 
 def _dim(values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-    given = {**dict(zip(("name", "meaning", "low", "high", "exact", "only"), values, strict=False)), **named}
-    return {"name": given.get("name"), "meaning": given.get("meaning", ""), "low": given.get("low", 1),
-            "high": given.get("high", 1 << 20), "exact": bool(given.get("exact", False)), "only": list(given.get("only", ()))}
+    fields = {**dict(zip(("name", "meaning", "low", "high", "exact", "only"), values, strict=False)), **named}
+    return {"name": fields.get("name"), "meaning": fields.get("meaning", ""), "low": fields.get("low", 1),
+            "high": fields.get("high", 1 << 20), "exact": bool(fields.get("exact", False)), "only": list(fields.get("only", ()))}

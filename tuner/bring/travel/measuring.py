@@ -89,11 +89,11 @@ class Bench(child.Bench):
 
     def open(self, request: dict[str, Any]) -> dict[str, Any]:
         uuid = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0]
-        index = next((each["index"] for each in nvml.devices() if each["uuid"] == uuid), request.get("gpu_index", 0))
-        told = json.loads((Path(os.environ[FOLDER]) / RECORD).read_text())
-        self.independent = bool(told["independent"])
-        asked = {**request, "gpu_index": index, "library": request["library"] and self.independent}
-        return {**super().open(asked), "source_hash": told["source_hash"]}
+        index = next((device["index"] for device in nvml.devices() if device["uuid"] == uuid), request.get("gpu_index", 0))
+        record = json.loads((Path(os.environ[FOLDER]) / RECORD).read_text())
+        self.independent = bool(record["independent"])
+        options = {**request, "gpu_index": index, "library": request["library"] and self.independent}
+        return {**super().open(options), "source_hash": record["source_hash"]}
 
     def finalists(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         """See there. The default's own result is no library to compare with."""

@@ -81,7 +81,7 @@ def is_special(name: str) -> bool:
 def _configs(given: Sequence[Any], more: dict[str, Any]) -> list[Any]:
     listed = more.get("configs", given[0] if given else None)
     return list(listed) if isinstance(listed, list | tuple) and listed and all(
-        type(each).__name__ == "Config" for each in listed) else []
+        type(config).__name__ == "Config" for config in listed) else []
 
 
 class Seen:
@@ -119,8 +119,8 @@ class _MissingClass(ABCMeta):
     def __getattr__(cls, attribute: str) -> Any:
         if attribute.startswith("_"):
             raise AttributeError(attribute)
-        path, seen = cls._ridgepoint
-        return Missing(f"{path}.{attribute}", seen)
+        path, report = cls._ridgepoint
+        return Missing(f"{path}.{attribute}", report)
 
     def __getitem__(cls, key: Any) -> Any:
         return cls

@@ -86,7 +86,7 @@ def compare_launches(say: Callable[[dict[str, Any]], None], base: Launch, others
     tried = _Base(base, limit_s)
     for other in others:
         all_whole = tuple(True for _ in base.programs)
-        moved = tuple(one != its for one, its in zip(base.programs, other.programs, strict=True))
+        moved = tuple(extent != its for extent, its in zip(base.programs, other.programs, strict=True))
         verdict, is_tile = "", False
         for whole in dict.fromkeys((moved, all_whole)):
             try:
@@ -109,22 +109,22 @@ def compare_launches(say: Callable[[dict[str, Any]], None], base: Launch, others
 def why_different(base: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> str:
     """Return the first argument that holds something else; "" where each holds the same."""
     for name, right in base.items():
-        found = other.get(name)
-        if found is None or found.shape != right.shape or found.dtype != right.dtype:
+        tensor = other.get(name)
+        if tensor is None or tensor.shape != right.shape or tensor.dtype != right.dtype:
             return f"the size of {name} follows it"
-        one, two = right.double(), found.double()
-        finite = one.isfinite()
+        first, two = right.double(), tensor.double()
+        finite = first.isfinite()
         if not torch.equal(finite, two.isfinite()):
             return f"{name} differs"
-        one, two = one[finite], two[finite]
-        scale = float(one.norm())
-        error = float((one - two).norm()) / scale if scale else float((one - two).norm())
+        first, two = first[finite], two[finite]
+        scale = float(first.norm())
+        error = float((first - two).norm()) / scale if scale else float((first - two).norm())
         if not error <= MOST_ERROR:
             return f"{name} differs by {100 * error:.0f} %" if error < MOST_SAID else f"{name} differs"
-        far, like = (one - two).abs(), scale / max(1, one.numel()) ** 0.5
-        others = int(((far > OTHER * torch.maximum(one.abs(), two.abs())) & (far > OF_ALL * like)).sum())
+        far, like = (first - two).abs(), scale / max(1, first.numel()) ** 0.5
+        others = int(((far > OTHER * torch.maximum(first.abs(), two.abs())) & (far > OF_ALL * like)).sum())
         if others:
-            return f"{others:,} of {one.numel():,} elements of {name} differ"
+            return f"{others:,} of {first.numel():,} elements of {name} differ"
     return ""
 
 

@@ -23,8 +23,8 @@ class Evidence:
         """
         known = [one for one in self.tries if name in one["names"] and not one["verdict"].startswith(UNTRIED)
                  and (not one["choice"] or one["is"] == self._value(one, name)) and (fourth or not self._is_fourth(one, name))]
-        least = min((one["changes"] for one in known), default=0)
-        return [one for one in known if one["changes"] == least]
+        least = min((trial["changes"] for trial in known), default=0)
+        return [trial for trial in known if trial["changes"] == least]
 
     def _is_fourth(self, one: Mapping[str, Any], name: str) -> bool:
         return bool(int(self._value(one, name) or 0) * 4 <= one["was"].get(name, 0))
@@ -36,36 +36,36 @@ class Evidence:
     def of(self, name: str, fourth: bool = False) -> str:
         """Return "right" where other values of a constexpr, smaller ones too, left the same; what did not; "" where none ran."""
         own = self._own(name, fourth)
-        wrong = next((one for one in own if one["verdict"] != RIGHT), None)
+        wrong = next((trial for trial in own if trial["verdict"] != RIGHT), None)
         if wrong is not None:
             return f"with {self._value(wrong, name)} in its place {wrong['verdict']}"
-        smaller = [one["was"].get(name, 0) < LEAST or self._value(one, name) < one["was"].get(name, 0) for one in own]
+        smaller = [trial["was"].get(name, 0) < LEAST or self._value(trial, name) < trial["was"].get(name, 0) for trial in own]
         return RIGHT if any(smaller) else ""            # a larger one alone may cover a size
 
     def is_half_right(self, name: str) -> bool:
         """Return whether smaller values left the same where a larger one did not."""
         own = self._own(name, fourth=True)
-        smaller = [one["verdict"] == RIGHT for one in own if self._value(one, name) < one["was"].get(name, 0)]
-        larger = [one["verdict"] == RIGHT for one in own if self._value(one, name) > one["was"].get(name, 0)]
+        smaller = [trial["verdict"] == RIGHT for trial in own if self._value(trial, name) < trial["was"].get(name, 0)]
+        larger = [trial["verdict"] == RIGHT for trial in own if self._value(trial, name) > trial["was"].get(name, 0)]
         return bool(smaller) and bool(larger) and all(smaller) and not any(larger)
 
     def is_alone(self, name: str) -> bool:
         """Return whether a constexpr was seen to stay right, no other changed with it."""
-        return any(tuple(one["names"]) == (name,) and one["verdict"] == RIGHT for one in self.tries)
+        return any(tuple(trial["names"]) == (name,) and trial["verdict"] == RIGHT for trial in self.tries)
 
     def is_block(self, name: str) -> bool:
         """Return whether what the kernel loads or stores at once was seen to follow a constexpr."""
-        return any(name in one["names"] and one["tiles"] for one in self.tries)
+        return any(name in trial["names"] and trial["tiles"] for trial in self.tries)
 
     def why_untried(self, name: str) -> str:
         """Return why another value could not be tried; "" where one was, or none was to be."""
-        return next((one["verdict"].partition(": ")[2] for one in self.tries
-                     if name in one["names"] and one["verdict"].startswith(UNTRIED)), "")
+        return next((trial["verdict"].partition(": ")[2] for trial in self.tries
+                     if name in trial["names"] and trial["verdict"].startswith(UNTRIED)), "")
 
     def points(self, blocks: Sequence[str]) -> list[tuple[Mapping[str, Any], dict[int, int]]]:
         """Return each launch that stayed right where blocks alone were others, with the numbers of its call that were."""
-        return [(one["launch"], dict(one["sizes"])) for one in self.tries
-                if one["verdict"] == RIGHT and set(one["names"]) <= set(blocks)]
+        return [(trial["launch"], dict(trial["sizes"])) for trial in self.tries
+                if trial["verdict"] == RIGHT and set(trial["names"]) <= set(blocks)]
 
     @staticmethod
     def _value(one: Mapping[str, Any], name: str) -> Any:
@@ -74,4 +74,4 @@ class Evidence:
 
 def evidence_of(told: Mapping[str, Any], at: int) -> Evidence:
     """Return that of the launch at `at`."""
-    return Evidence([one for one in told.get("tries", ()) if one["at"] == at])
+    return Evidence([trial for trial in told.get("tries", ()) if trial["at"] == at])

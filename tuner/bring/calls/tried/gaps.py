@@ -45,7 +45,7 @@ class _Loops(ASTTransformer):       # type: ignore[misc]
 
 def _sum(values: Sequence[Any], kind: Any) -> TensorHandle:
     scalar = kind.scalar
-    data = np.asarray(sum(np.asarray(each.data, dtype=np.float64) for each in values))
+    data = np.asarray(sum(np.asarray(handle.data, dtype=np.float64) for handle in values))
     return TensorHandle(data.astype(_get_np_dtype(scalar)), scalar)
 
 

@@ -49,8 +49,8 @@ class Memory:
             self.tensors[name] = self._tensor(name, value)
             return self.tensors[name]
         if isinstance(value, tuple):
-            made = [self._real(f"{name}[{at}]", each) for at, each in enumerate(value)]
-            return type(value)(*made) if hasattr(value, "_fields") else tuple(made)
+            elements = [self._real(f"{name}[{index}]", element) for index, element in enumerate(value)]
+            return type(value)(*elements) if hasattr(value, "_fields") else tuple(elements)
         if hasattr(value, "base") and hasattr(value, "block_shape"):
             descriptor = copy.copy(value)
             descriptor.base = self._real(name, value.base)
@@ -81,11 +81,11 @@ class Memory:
 
     def _values(self, name: str, fake: torch.Tensor, count: int) -> torch.Tensor:
         """Return what the tensor's memory holds: what the host is known to have put there, else numbers drawn by its name."""
-        held = self.launch.held.get(name, {})
-        if "filled" in held:
-            return torch.full((count,), float(held["filled"]), device="cpu")
-        if "tensor" in held and held["tensor"].numel() == count:
-            return held["tensor"].reshape(-1)
+        content = self.launch.held.get(name, {})
+        if "filled" in content:
+            return torch.full((count,), float(content["filled"]), device="cpu")
+        if "tensor" in content and content["tensor"].numel() == count:
+            return content["tensor"].reshape(-1)
         if not fake.is_floating_point():
             return torch.zeros(count, device="cpu")
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
@@ -105,9 +105,9 @@ class Memory:
 
     def why_broken(self) -> str:
         """Return which tensor a launch wrote beyond; "" where none."""
-        for at, buffer in self._buffers.items():
+        for key, buffer in self._buffers.items():
             if not (bool((buffer[:FENCE] == POISON).all()) and bool((buffer[-FENCE:] == POISON).all())):
-                return f"it writes beyond {self._names[at]}"
+                return f"it writes beyond {self._names[key]}"
         return ""
 
 
@@ -142,26 +142,26 @@ def interpret(launch: Launch, fill: Callable[[torch.Tensor], torch.Tensor], limi
     chosen = list(product(*(range(count) if its_whole else sorted({0, count - 1})
                             for count, its_whole in zip(programs, (*whole, True, True), strict=False))))
     shapes: set[tuple[int, ...]] = set()
-    read: set[int] = set()
+    addresses: set[int] = set()
     scope = _patch_lang(function)
     try:
-        given = {name: value if name in constexprs else _implicit_cvt(value) for name, value in memory.given.items()}
+        arguments = {name: value if name in constexprs else _implicit_cvt(value) for name, value in memory.given.items()}
         interpreter_builder.set_grid_dim(*programs)
-        with _seen(shapes, read):
+        with _seen(shapes, addresses):
             began_s = time.process_time()
-            for number, at in enumerate(chosen):
+            for number, program in enumerate(chosen):
                 took_s = time.process_time() - began_s
                 if number and took_s > LOOK_S and took_s / number * len(chosen) > limit_s:
                     raise CannotTry(f"the interpreter would take {took_s / number * len(chosen):.0f} s for one launch")
-                interpreter_builder.set_grid_idx(*at)
-                function(**given)
+                interpreter_builder.set_grid_idx(*program)
+                function(**arguments)
     finally:
         scope.restore()
     if why := memory.why_broken():
         raise ArithmeticError(why)
     if not may_rest and memory.sums() == before:
         raise CannotTry("with inputs like these it leaves all as it was")
-    return Left(memory.tensors, memory.whole(), frozenset(shapes), next(filter(None, map(memory.find_unknown, read)), ""))
+    return Left(memory.tensors, memory.whole(), frozenset(shapes), next(filter(None, map(memory.find_unknown, addresses)), ""))
 
 
 @contextmanager

@@ -27,15 +27,15 @@ class MarkLiterals(ast.NodeTransformer):
         return self._function(node)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        if any("jit" in ast.unparse(each) for each in node.decorator_list):
+        if any("jit" in ast.unparse(decorator) for decorator in node.decorator_list):
             return node
         self._inside += 1
-        node.body = [self.visit(each) for each in node.body]
+        node.body = [self.visit(statement) for statement in node.body]
         self._inside -= 1
-        at = 1 if ast.get_docstring(node) is not None else 0
-        where = node.body[min(at, len(node.body) - 1)]
-        node.body[at:at] = [self._of_parameter(name, default, where) for name, default in _defaults(node.args)
-                            if _is_block(default)]
+        index = 1 if ast.get_docstring(node) is not None else 0
+        where = node.body[min(index, len(node.body) - 1)]
+        node.body[index:index] = [self._of_parameter(name, default, where) for name, default in _defaults(node.args)
+                                  if _is_block(default)]
         return node
 
     def visit_Call(self, node: ast.Call) -> Any:
@@ -55,15 +55,15 @@ class MarkLiterals(ast.NodeTransformer):
 
     def visit_Match(self, node: ast.Match) -> Any:
         for case in node.cases:
-            case.body = [self.visit(each) for each in case.body]
+            case.body = [self.visit(statement) for statement in case.body]
         return node
 
     def _of_parameter(self, name: str, default: ast.expr, where: ast.stmt) -> ast.stmt:
         """Return the statement that chooses a parameter as the function begins: its default is computed once, when it is made."""
-        made = ast.parse(f"{name} = {self.choose}({f'{PLACE}{default.lineno}:{default.col_offset}'!r}, {name})").body[0]
-        for each in ast.walk(made):
-            ast.copy_location(each, where)
-        return made
+        statement = ast.parse(f"{name} = {self.choose}({f'{PLACE}{default.lineno}:{default.col_offset}'!r}, {name})").body[0]
+        for node in ast.walk(statement):
+            ast.copy_location(node, where)
+        return statement
 
     def _marked(self, node: ast.expr) -> ast.expr:
         if not _is_block(node):
@@ -79,8 +79,8 @@ def _is_block(node: ast.expr) -> bool:
 def _defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:
     """Yield the parameters that have a default, with it."""
     positional = [*arguments.posonlyargs, *arguments.args]
-    for each, default in zip(positional[len(positional) - len(arguments.defaults):], arguments.defaults, strict=True):
-        yield each.arg, default
-    for each, given in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
-        if given is not None:
-            yield each.arg, given
+    for argument, default in zip(positional[len(positional) - len(arguments.defaults):], arguments.defaults, strict=True):
+        yield argument.arg, default
+    for argument, fallback in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        if fallback is not None:
+            yield argument.arg, fallback

@@ -52,13 +52,13 @@ def try_choices(run: Run, look: Run, made: Made, sizes: Sequence[int], launches:
     end_s = time.monotonic() + TRY_S
     keys, small = list(choices), choose_small(look, sizes, launches)
     done = _try_at(run, made, small, sizes, keys, end_s)
-    lost = {each.at for each in done if each.verdict.startswith(UNTRIED) and each.verdict != NO_TIME} - {
-        each.at for each in done if not each.verdict.startswith(UNTRIED)}
+    lost = {trial.at for trial in done if trial.verdict.startswith(UNTRIED) and trial.verdict != NO_TIME} - {
+        trial.at for trial in done if not trial.verdict.startswith(UNTRIED)}
     if not small or not lost:
         return done
     whole = _try_at(run, made, {}, sizes, keys, end_s, lost)
-    ran = {each.at for each in whole if not each.verdict.startswith(UNTRIED)}
-    return [*(each for each in done if each.at not in ran), *(each for each in whole if each.at in ran)]
+    ran = {trial.at for trial in whole if not trial.verdict.startswith(UNTRIED)}
+    return [*(trial for trial in done if trial.at not in ran), *(trial for trial in whole if trial.at in ran)]
 
 
 def _try_at(run: Run, made: Made, instead: Mapping[int, int], sizes: Sequence[int], choices: Sequence[str], end_s: float,
@@ -69,16 +69,16 @@ def _try_at(run: Run, made: Made, instead: Mapping[int, int], sizes: Sequence[in
         return []
     chosen = made()
     trials = list(_of_choices(run, instead, base, {key: chosen[key] for key in choices if key in chosen}))
-    told = {(each.at, *each.names) for each in trials}
-    trials += [each for each in _of_grids(base, sizes) if (each.at, *each.names) not in told]
-    trials = [replace(each, sizes=dict(instead)) for each in trials if not only or each.at in only]
+    keys = {(trial.at, *trial.names) for trial in trials}
+    trials += [trial for trial in _of_grids(base, sizes) if (trial.at, *trial.names) not in keys]
+    trials = [replace(trial, sizes=dict(instead)) for trial in trials if not only or trial.at in only]
     done: list[Trial] = []
-    kernels = list(dict.fromkeys(each.at for each in trials))
-    for number, at in enumerate(kernels):
-        own = _in_turn([each for each in trials if each.at == at], sizes)[:MOST_TRIED]
+    kernels = list(dict.fromkeys(trial.at for trial in trials))
+    for number, index in enumerate(kernels):
+        own = _in_turn([trial for trial in trials if trial.at == index], sizes)[:MOST_TRIED]
         left_s = end_s - time.monotonic()
         share_s = max(LEAST_S, left_s / (len(kernels) - number))
-        done += _judge(base[at], own, min(KERNEL_S, share_s) if left_s > 0 else 0.0)
+        done += _judge(base[index], own, min(KERNEL_S, share_s) if left_s > 0 else 0.0)
     return done
 
 
@@ -88,25 +88,25 @@ def _judge(base: Launch, trials: Sequence[Trial], limit_s: float) -> list[Trial]
     end_s = time.monotonic() + 2 * limit_s          # of the clock, where others use this machine too
     while len(done) < len(trials) and (left_s := end_s - time.monotonic()) > 0:
         rest = trials[len(done):]
-        said, died = told_in_fork(compare_launches, base, [each.launch for each in rest], min(limit_s, left_s), limit_s=left_s)
-        verdicts = [one for one in said if "verdict" in one]
-        if died and said and "base" in said[-1]:
+        lines, died = told_in_fork(compare_launches, base, [trial.launch for trial in rest], min(limit_s, left_s), limit_s=left_s)
+        verdicts = [line for line in lines if "verdict" in line]
+        if died and lines and "base" in lines[-1]:
             verdicts.append({"verdict": "its process dies", "tiles": False})            # addresses that are none
-        done += [replace(each, verdict=its["verdict"], tiles=its["tiles"]) for each, its in zip(rest, verdicts, strict=False)]
+        done += [replace(trial, verdict=its["verdict"], tiles=its["tiles"]) for trial, its in zip(rest, verdicts, strict=False)]
         if not died or not verdicts:
             break
-    return [*done, *(replace(each, verdict=NO_TIME) for each in trials[len(done):])]
+    return [*done, *(replace(trial, verdict=NO_TIME) for trial in trials[len(done):])]
 
 
 def _in_turn(trials: Sequence[Trial], sizes: Sequence[int]) -> list[Trial]:
     """Return the trials in the order in which time is spent: one of each choice, then the others; numbers of the call last."""
     met: Counter[tuple[str, tuple[str, ...]]] = Counter()
     turns = []
-    for each in trials:
-        turns.append(met[each.choice, each.names])
-        met[each.choice, each.names] += 1
-    is_size = [all(its in sizes for its in each.was.values()) and bool(each.choice) for each in trials]
-    return [trials[at] for at in sorted(range(len(trials)), key=lambda at: (is_size[at], turns[at]))]
+    for trial in trials:
+        turns.append(met[trial.choice, trial.names])
+        met[trial.choice, trial.names] += 1
+    is_size = [all(its in sizes for its in trial.was.values()) and bool(trial.choice) for trial in trials]
+    return [trials[index] for index in sorted(range(len(trials)), key=lambda at: (is_size[at], turns[at]))]
 
 
 def choose_small(run: Run, sizes: Sequence[int], launches: Sequence[Launch]) -> dict[int, int]:
@@ -123,7 +123,7 @@ def choose_small(run: Run, sizes: Sequence[int], launches: Sequence[Launch]) -> 
             others = {size: size // by for size in several if size % by == 0 and size // by >= min(size, LEAST)}
             if len(others) < len(several) or (small := run({**instead, **others}, {})) is None:
                 continue
-            if all(_is_like(one, its, size, other) for one, its in zip(launches, small, strict=True)
+            if all(_is_like(launch, its, size, other) for launch, its in zip(launches, small, strict=True)
                    for size, other in others.items()):
                 instead |= others
                 break
@@ -146,17 +146,17 @@ def power_of(size: int) -> int:
 
 def constexprs_of(launch: Launch) -> dict[str, int]:
     """Return the constexprs that are whole numbers."""
-    return {each.name: value for each in launch.kernel.params if each.is_constexpr
-            and type(value := launch.given.get(each.name)) is int and value > 0}
+    return {parameter.name: value for parameter in launch.kernel.params if parameter.is_constexpr
+            and type(value := launch.given.get(parameter.name)) is int and value > 0}
 
 
 def _firsts(launches: Sequence[Launch]) -> Iterator[int]:
     """Yield where each kernel is launched first."""
-    seen: set[str] = set()
-    for at, each in enumerate(launches):
-        if each.name not in seen:
-            seen.add(each.name)
-            yield at
+    names: set[str] = set()
+    for index, launch in enumerate(launches):
+        if launch.name not in names:
+            names.add(launch.name)
+            yield index
 
 
 def _others(value: int) -> tuple[int, ...]:
@@ -167,21 +167,21 @@ def _others(value: int) -> tuple[int, ...]:
 def _of_choices(run: Run, instead: Mapping[int, int], base: Sequence[Launch], choices: Mapping[str, int]) -> Iterator[Trial]:
     for key, value in choices.items():
         for other in _others(value):
-            if other < 1 or (made := run(instead, {key: other})) is None:
+            if other < 1 or (runs := run(instead, {key: other})) is None:
                 continue
-            for at in _firsts(base):
-                before, after = constexprs_of(base[at]), constexprs_of(made[at])
+            for index in _firsts(base):
+                before, after = constexprs_of(base[index]), constexprs_of(runs[index])
                 names = tuple(name for name, its in after.items() if before.get(name) != its)
                 if names:
-                    yield Trial(at, made[at], names, key, other, {name: before[name] for name in names if name in before},
-                                _count_changes(base[at], made[at]))
+                    yield Trial(index, runs[index], names, key, other, {name: before[name] for name in names if name in before},
+                                _count_changes(base[index], runs[index]))
 
 
 def _count_changes(one: Launch, other: Launch) -> int:
     """Return how many numbers that the kernel is given, and extents of its tensors, are others."""
-    given = [(its, other.given.get(name)) for name, its in one.given.items()]
+    pairs = [(its, other.given.get(name)) for name, its in one.given.items()]
     return sum(left.shape != right.shape if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)
-               else type(left) is int and left != right for left, right in given)
+               else type(left) is int and left != right for left, right in pairs)
 
 
 def _of_grids(base: Sequence[Launch], sizes: Sequence[int]) -> Iterator[Trial]:
@@ -189,8 +189,8 @@ def _of_grids(base: Sequence[Launch], sizes: Sequence[int]) -> Iterator[Trial]:
 
     Those that the host does not give have the same grid. Not of those that are a number of the call: a size.
     """
-    for at in _firsts(base):
-        launch = base[at]
+    for index in _firsts(base):
+        launch = base[index]
         listed = len((launch.autotune or {}).get("configs", ())) > 1
         for name, value in constexprs_of(launch).items():
             is_listed, is_size = listed and name in launch.tuned, value in sizes and name not in launch.tuned
@@ -203,5 +203,5 @@ def _of_grids(base: Sequence[Launch], sizes: Sequence[int]) -> Iterator[Trial]:
                 except Exception:
                     continue
                 if other and programs and min(programs) > 0:
-                    yield Trial(at, replace(launch, given={**launch.given, name: other}, programs=programs), (name,),
+                    yield Trial(index, replace(launch, given={**launch.given, name: other}, programs=programs), (name,),
                                 was={name: value})
