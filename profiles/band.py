@@ -42,20 +42,20 @@ def band(values: Iterable[float], marks: Iterable[float] = (), zero: bool = Fals
 
     The whole range where cutting would not at least double the room of what stays. (0, 1) without a number.
     """
-    known = sorted(float(each) for each in values if math.isfinite(each))
-    always = [float(each) for each in marks if math.isfinite(each)] + ([0.0] if zero else [])
-    if not known:
+    numbers = sorted(float(value) for value in values if math.isfinite(value))
+    always = [float(mark) for mark in marks if math.isfinite(mark)] + ([0.0] if zero else [])
+    if not numbers:
         return Band(min(always, default=0.0), max(always, default=1.0))
-    low, high = min([known[0], *always]), max([known[-1], *always])
-    if len(known) < LEAST:
+    low, high = min([numbers[0], *always]), max([numbers[-1], *always])
+    if len(numbers) < LEAST:
         return Band(low, high)
-    first, third = quantile(known, 0.25), quantile(known, 0.75)
+    first, third = quantile(numbers, 0.25), quantile(numbers, 0.75)
     reach = FENCE * max(third - first, NOISE * max(abs(first), abs(third)))
-    inside = [each for each in known if first - reach <= each <= third + reach]
+    inside = [value for value in numbers if first - reach <= value <= third + reach]
     near, far = min([inside[0], *always]), max([inside[-1], *always])
     if high - low < GAIN * (far - near) or high == low:
         return Band(low, high)
-    return Band(near, far, tuple(each for each in known if each < near), tuple(each for each in known if each > far))
+    return Band(near, far, tuple(value for value in numbers if value < near), tuple(value for value in numbers if value > far))
 
 
 class NamedRows:

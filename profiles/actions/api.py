@@ -33,6 +33,6 @@ class KernelActionsApi(APIView):
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response:
         """Fields of a tune job and of a capture for one kernel, as the forms would be filled in; `url` is the form's."""
         kernel = KernelStat.find_or_404(pk, kernel_pk)
-        made = {"tune": selectors.tune(kernel), "capture": selectors.capture(kernel)}
+        actions = {"tune": selectors.tune(kernel), "capture": selectors.capture(kernel)}
         return Response({"kernel": kernel.name, **{name: {"url": action.url or None, "said": action.said, "fields": action.fields}
-                                                   for name, action in made.items()}})
+                                                   for name, action in actions.items()}})

@@ -39,13 +39,13 @@ def profile_counters(request: HttpRequest, pk: int) -> HttpResponse:
     target = CaptureTarget.objects.filter(pk=target_of(str(pk)) or 0).first()
     options = {name: action.fields[name] for name in ("kernel", "launch_skip", "launch_count")}
     try:
-        made = capture_create(owner=request.user, target=target, tool="ncu", options=options, build=profile.build,
-                              model=profile.model, tags=profile.tags)
+        new_capture = capture_create(owner=request.user, target=target, tool="ncu", options=options, build=profile.build,
+                                     model=profile.model, tags=profile.tags)
     except Refused as refused:
         messages.info(request, f"{refused}. {action.said}")
         return redirect(action.url)
     messages.info(request, action.said)
-    return redirect("capture", made.pk)
+    return redirect("capture", new_capture.pk)
 
 
 def _go(request: HttpRequest, action: selectors.Action, pk: int, kernel_pk: int) -> HttpResponse:

@@ -47,9 +47,9 @@ def tune(kernel: KernelStat) -> Action:
         return _operator_alone(kernel, candidate.operator, candidate.why)
     if not is_problem(fields):
         return Action("", candidate.why, {}, candidate.why)
-    said = (f"Filled in for {kernel.short_name} of {kernel.profile.name}: the shape of {candidate.source}, "
+    note = (f"Filled in for {kernel.short_name} of {kernel.profile.name}: the shape of {candidate.source}, "
             f"{plural(launches, 'launch')}, {time_text(ns)} of its {time_text(kernel.total_ns or 0)}.")
-    return Action(_url("tune-new", fields), said, fields)
+    return Action(_url("tune-new", fields), note, fields)
 
 
 def _operator_alone(kernel: KernelStat, operator: str, why: str) -> Action:
@@ -58,8 +58,8 @@ def _operator_alone(kernel: KernelStat, operator: str, why: str) -> Action:
         why = "A report holds no input shapes: a trace with record_shapes=True has them."
     dtype = identity(kernel.name).dtype
     fields = {"operator": operator, "dtype": dtype if dtype in TYPES[operator] else ""}
-    said = f"{operator} is chosen for {kernel.short_name} of {kernel.profile.name}. {why} The shape below is a preset: enter yours."
-    return Action(_url("tune-new", fields), said, {name: value for name, value in fields.items() if value}, why)
+    note = f"{operator} is chosen for {kernel.short_name} of {kernel.profile.name}. {why} The shape below is a preset: enter yours."
+    return Action(_url("tune-new", fields), note, {name: value for name, value in fields.items() if value}, why)
 
 
 def capture(kernel: KernelStat) -> Action:
@@ -67,25 +67,25 @@ def capture(kernel: KernelStat) -> Action:
 
     Expression of its name, how many that match come before it, and the program if it is known.
     """
-    profile, wanted = kernel.profile, bare_name(kernel.name)
-    fields: dict[str, Any] = {"tool": "ncu", "kernel": re.escape(wanted), "launch_count": 1, "profile": profile.pk,
+    profile, bare_kernel = kernel.profile, bare_name(kernel.name)
+    fields: dict[str, Any] = {"tool": "ncu", "kernel": re.escape(bare_kernel), "launch_count": 1, "profile": profile.pk,
                               "build": profile.build, "model": profile.model}
     if profile.kind == Profile.Kind.COUNTERS:           # the new counters open beside these
         fields["baseline"] = profile.pk
     frame = _frame(profile)
-    said = f"Filled in for {kernel.short_name} of {profile.name}"
+    note = f"Filled in for {kernel.short_name} of {profile.name}"
     if frame is not None:
-        matches = {code for code, name in enumerate(frame.names) if wanted in bare_name(name)}
+        matches = {code for code, name in enumerate(frame.names) if bare_kernel in bare_name(name)}
         launch = representative_launch(frame, kernel.name, matches)
         skip, among = (launch.skip, launch.matching) if launch else (0, 0)
         dur_ns = float(frame["dur_ns"][launch.row]) if launch else None
     else:
-        skip, among, dur_ns = _of_report(profile, kernel.name, wanted)
+        skip, among, dur_ns = _of_report(profile, kernel.name, bare_kernel)
     fields["launch_skip"] = skip
     if dur_ns is not None:
-        said += (f": launch {skip} of {plural(among, 'launch')} that match its name, counted from 0 where the profile begins. "
+        note += (f": launch {skip} of {plural(among, 'launch')} that match its name, counted from 0 where the profile begins. "
                  f"It takes {time_text(dur_ns)}, the median of the kernel's")
-    return Action(_url("capture-new", fields), f"{said}. Launches that the program made before the profile began are not counted.",
+    return Action(_url("capture-new", fields), f"{note}. Launches that the program made before the profile began are not counted.",
                   fields)
 
 
@@ -108,7 +108,7 @@ def _of_report(profile: Profile, name: str, wanted: str) -> tuple[int, int, floa
     code, index, dur_ns = names.indices.to_numpy(), table["index"].to_numpy(), table["dur_ns"].to_numpy()
     mine = np.flatnonzero(code == texts.index(name))
     chosen = mine[np.argsort(dur_ns[mine], kind="stable")[(mine.size - 1) // 2]]
-    matching = np.isin(code, [at for at, text in enumerate(texts) if wanted in bare_name(text)])
+    matching = np.isin(code, [number for number, text in enumerate(texts) if wanted in bare_name(text)])
     return int(np.count_nonzero(matching & (index < index[chosen]))), int(matching.sum()), float(dur_ns[chosen])
 
 

@@ -26,8 +26,8 @@ class DecisionSerializer(serializers.Serializer[AdviceDecision]):
 
 
 def _decide(request: Request, profile: Profile, kernel: KernelStat | None) -> Response:
-    given = validated(DecisionSerializer, request.data)
-    decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given)
+    fields = validated(DecisionSerializer, request.data)
+    decision = services.decide(profile=profile, kernel=kernel, by=request.user, **fields)
     return Response(selectors.decision_json(decision), status=201)
 
 
@@ -67,9 +67,9 @@ class AdviceListApi(APIView):
         kind = asked_format(request)
         decisions = selectors.decisions(request.query_params)
         if kind:
-            return flat_response(kind, "advice", [selectors.decision_json(each) for each in decisions])
+            return flat_response(kind, "advice", [selectors.decision_json(decision) for decision in decisions])
         page = read_page(request, decisions)
-        return page.answer({"decisions": [selectors.decision_json(each) for each in page.rows]})
+        return page.answer({"decisions": [selectors.decision_json(decision) for decision in page.rows]})
 
 
 class DecisionApi(APIView):

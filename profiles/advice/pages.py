@@ -32,12 +32,12 @@ def advice_decide(request: HttpRequest, pk: int, kernel_pk: int | None = None) -
     profile = get_object_or_404(Profile, pk=pk, status=Profile.Status.READY)
     kernel = get_object_or_404(KernelStat, pk=kernel_pk, profile=profile) if kernel_pk else None
     back = reverse("kernel", args=[pk, kernel.pk]) + "#advice" if kernel else reverse("profile", args=[pk]) + "#findings"
-    given = {name: request.POST.get(name, "") for name in ("cause", "state", "note", "assignee")}
-    if given["state"] == "reopen":
-        services.decisions_reopen(profile, kernel, given["cause"])
+    fields = {name: request.POST.get(name, "") for name in ("cause", "state", "note", "assignee")}
+    if fields["state"] == "reopen":
+        services.decisions_reopen(profile, kernel, fields["cause"])
         return redirect(back)
     try:
-        decision = services.decide(profile=profile, kernel=kernel, by=request.user, **given)
+        decision = services.decide(profile=profile, kernel=kernel, by=request.user, **fields)
     except Refused as error:
         messages.error(request, f"Not kept: {error}.")
         return redirect(back)

@@ -61,11 +61,11 @@ def advice_lines(kernel: KernelStat) -> list[AdviceLine]:
     """Dismissed ones last."""
     decided: dict[str, AdviceDecision] = {}
     if kernel.family_id:
-        known = AdviceDecision.objects.filter(of_family(kernel.family_id), gpu=kernel.profile.gpu).select_related(
+        decision_rows = AdviceDecision.objects.filter(of_family(kernel.family_id), gpu=kernel.profile.gpu).select_related(
             "assignee", "author", "base_profile", "later_profile")
-        for each in sorted(known, key=lambda each: (each.outcome in ("", "undecided"), each.changed)):
-            decided[each.cause] = each
-    lines = [AdviceLine(each, decided.get(each.cause)) for each in advice_of(kernel)]
+        for decision in sorted(decision_rows, key=lambda each: (each.outcome in ("", "undecided"), each.changed)):
+            decided[decision.cause] = decision
+    lines = [AdviceLine(advice, decided.get(advice.cause)) for advice in advice_of(kernel)]
     return sorted(lines, key=lambda line: line.dismissed)
 
 
@@ -144,7 +144,7 @@ def advice_json(kernel: KernelStat) -> AdviceJson:
 def run_decisions(profile: Profile) -> dict[str, AdviceDecision]:
     """Open decisions about findings of runs like this one: rule -> decision."""
     rows = AdviceDecision.objects.filter(OPEN, family=None, model=profile.model, gpu=profile.gpu).select_related("assignee")
-    return {each.cause: each for each in rows}
+    return {row.cause: row for row in rows}
 
 
 def run_finding(profile: Profile, rule: str) -> Finding | None:

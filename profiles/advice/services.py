@@ -55,7 +55,7 @@ def _subject(profile: Profile, kernel: KernelStat | None, cause: str) -> tuple[d
                                                                               "expected_ns": finding.worth_ns}
     if kernel.family_id is None:
         raise Refused("this kernel has no family yet: a worker assigns it, try again in a moment")
-    advice = next((each for each in advice_of(kernel) if each.cause == cause), None)
+    advice = next((entry for entry in advice_of(kernel) if entry.cause == cause), None)
     if advice is None:
         raise Refused(f"there is no advice {cause[:60]} about this kernel")
     return ({"family_id": kernel.family_id, "gpu": profile.gpu},
@@ -112,20 +112,20 @@ def _compare(base: Profile, later: Profile) -> KernelComparison | None:
 def _close(decision: AdviceDecision, profile: Profile, compared: KernelComparison) -> bool:
     """Judge by the row of most time of its kernel: gain ± noise."""
     assert decision.base_kernel is not None
-    rows = [(at, row) for at, row in enumerate(compared.result.rows)
+    rows = [(index, row) for index, row in enumerate(compared.result.rows)
             if row.old and row.new and row.old.name == decision.base_kernel.name and row.change_pct is not None]
     if not rows:
         return False
-    at, row = max(rows, key=lambda pair: pair[1].old_total_ns)
+    index, row = max(rows, key=lambda pair: pair[1].old_total_ns)
     assert row.new is not None and row.change_pct is not None
     gain, noise = -row.change_pct, row.noise_pct or 0.0
     decision.gain_pct, decision.gain_low_pct, decision.gain_high_pct = gain, gain - noise, gain + noise
     decision.outcome = _outcome(row, decision.gain_low_pct, decision.gain_high_pct)
-    decision.why = compared.whys[at].sentence if at in compared.whys else ""
+    decision.why = compared.whys[index].sentence if index in compared.whys else ""
     decision.later_profile = profile
     decision.later_kernel = profile.kernels.filter(name=text(row.new.name)).first()
     decision.still_there = (None if decision.later_kernel is None else
-                            any(each.cause == decision.cause for each in advice_of(decision.later_kernel)))
+                            any(advice.cause == decision.cause for advice in advice_of(decision.later_kernel)))
     decision.save()
     _tell(decision)
     return True

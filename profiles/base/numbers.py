@@ -18,8 +18,8 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 def median(values: Iterable[float | None]) -> float | None:
     """Return the median of what is known; None where nothing is."""
-    known = [value for value in values if value is not None]
-    return float(statistics.median(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return float(statistics.median(numbers)) if numbers else None
 
 
 def finite_number(value: Any) -> float | None:

@@ -84,10 +84,10 @@ class CaptureListApi(APIView):
 
     @extend_schema(operation_id="captures_create", request=CaptureSerializer, responses={201: selectors.CaptureJson})
     def post(self, request: Request) -> Response:
-        given = validated(CaptureSerializer, request.data)
+        payload = validated(CaptureSerializer, request.data)
         try:
             capture = services.capture_create(
-                owner=request.user, target=CaptureTarget.objects.filter(pk=given.pop("target")).first(), **given)
+                owner=request.user, target=CaptureTarget.objects.filter(pk=payload.pop("target")).first(), **payload)
         except Refused as error:
             return refusal_response(error)
         return Response(selectors.capture_json(capture, log=True), status=201)
@@ -105,21 +105,21 @@ class CapturePreviewApi(APIView):
         "able": serializers.BooleanField(), "own": serializers.CharField(), "common": serializers.CharField(),
         "queue": serializers.CharField(), "metrics": serializers.ListField(child=serializers.CharField())}))
     def post(self, request: Request) -> Response:
-        given = validated(CaptureSerializer, request.data)
-        target = CaptureTarget.objects.filter(pk=given["target"]).first()
-        fields, able = services.capture_problems(target=target, tool=given["tool"], options=given["options"])
-        able = able or selectors.ability()[given["tool"]]
-        told: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "environ": {}, "slowdown": "",
-                                "able": able.able, "own": able.own, "common": able.common, "queue": selectors.queue_text(able),
-                                "metrics": []}
+        payload = validated(CaptureSerializer, request.data)
+        target = CaptureTarget.objects.filter(pk=payload["target"]).first()
+        fields, able = services.capture_problems(target=target, tool=payload["tool"], options=payload["options"])
+        able = able or selectors.ability()[payload["tool"]]
+        answer: dict[str, Any] = {"command": "", "argv": [], "fields": fields, "environ": {}, "slowdown": "",
+                                  "able": able.able, "own": able.own, "common": able.common, "queue": selectors.queue_text(able),
+                                  "metrics": []}
         if not fields and target is not None:
-            tool, paths = CAPTURE_TOOLS[given["tool"]], Paths(installed=able.installed)
-            options = tool.options.parse(given["options"])
-            told |= {"command": selectors.preview(options, target.argv, able.installed),
-                     "argv": capture_command.build_command(options, target.argv, paths),
-                     "environ": dict(tool.environ(options, paths)), "slowdown": cost_selectors.expected(options, target),
-                     "metrics": [match.as_json() for match in command.matches(options, able.gpu)]}
-        return Response(told)
+            tool, paths = CAPTURE_TOOLS[payload["tool"]], Paths(installed=able.installed)
+            options = tool.options.parse(payload["options"])
+            answer |= {"command": selectors.preview(options, target.argv, able.installed),
+                       "argv": capture_command.build_command(options, target.argv, paths),
+                       "environ": dict(tool.environ(options, paths)), "slowdown": cost_selectors.expected(options, target),
+                       "metrics": [match.as_json() for match in command.matches(options, able.gpu)]}
+        return Response(answer)
 
 
 class WholeCaptureJson(selectors.CaptureJson):
@@ -133,8 +133,8 @@ class CaptureApi(APIView):
                    description="The capture with the tail of its log and its files.")
     def get(self, request: Request, pk: int) -> Response:
         capture = get_object_or_404(Capture.objects.select_related("target", "owner", "profile", "baseline"), pk=pk)
-        said = selectors.capture_json(capture, log=True, owner=request.user.has_perm(selectors.OWNER))
-        return Response({**said, "cost": cost_selectors.cost(capture).as_json()})
+        document = selectors.capture_json(capture, log=True, owner=request.user.has_perm(selectors.OWNER))
+        return Response({**document, "cost": cost_selectors.cost(capture).as_json()})
 
     @extend_schema(operation_id="captures_delete", responses={204: None},
                    description="Deletes an ended capture with its log and the files that were kept; profiles that it made stay.")
@@ -189,9 +189,9 @@ class CaptureTargetListApi(APIView):
 
     @extend_schema(operation_id="captures_targets_create", request=TargetSerializer, responses={201: selectors.CaptureTargetJson})
     def post(self, request: Request) -> Response:
-        asked = validated(TargetSerializer, request.data)
+        payload = validated(TargetSerializer, request.data)
         try:
-            target = services.target_save(**asked)
+            target = services.target_save(**payload)
         except Refused as error:
             return refusal_response(error)
         return Response(selectors.target_json(target, env=True), status=201)

@@ -48,8 +48,8 @@ def names_store(gpu: str, program: str) -> None:
 
 def names_known(gpu: str) -> list[str]:
     """Return the base names of a GPU's counters, [] where no worker has said them."""
-    kept = jobs.connection().get(_KEY + gpu) if gpu else None
-    return list(json.loads(kept)) if kept else []
+    text = jobs.connection().get(_KEY + gpu) if gpu else None
+    return list(json.loads(text)) if text else []
 
 
 def matches(options: Options, gpu: str) -> list[Match]:
@@ -58,15 +58,15 @@ def matches(options: Options, gpu: str) -> list[Match]:
     Raises Refused as the worker would: for one that names nothing, and for too many.
     """
     wildcards = [name for name in options.metrics if ncu_metrics.is_wildcard(name)] if isinstance(options, NcuOptions) else []
-    known = names_known(gpu) if wildcards else []
-    if not known:
+    metric_names = names_known(gpu) if wildcards else []
+    if not metric_names:
         return []
 
     def suffixed(bases: Sequence[str]) -> Sequence[str]:
         return [f"{base}.{suffix}" for base in bases for suffix in ncu_metrics.COMMON_SUFFIXES]
 
-    found = ncu_metrics.resolve(wildcards, known, suffixed)
-    return [Match(name, len(names), names[:SHOWN]) for name, names in found.items()]
+    names_by_wildcard = ncu_metrics.resolve(wildcards, metric_names, suffixed)
+    return [Match(name, len(names), names[:SHOWN]) for name, names in names_by_wildcard.items()]
 
 
 def target_problems(argv: Sequence[str]) -> str | None:

@@ -70,8 +70,8 @@ class Cost:
     def says(self) -> str:
         """Return the cost in a few words, "" where nothing is known."""
         if self.ratio is not None:
-            said = f"a step took {self.ratio:.2f} times as long while it recorded"
-            return said if self.apart else f"{said}, within the spread of steps"
+            sentence = f"a step took {self.ratio:.2f} times as long while it recorded"
+            return sentence if self.apart else f"{sentence}, within the spread of steps"
         if self.program_ratio is not None and self.wall_s is not None and self.plain_s is not None:
             return (f"the whole program took {self.program_ratio:.2f} times as long: {time_text(self.wall_s * 1e9)}, "
                     f"{time_text(self.plain_s * 1e9)} without")
@@ -113,13 +113,13 @@ def cost(capture: Capture) -> Cost:
     """Return what a capture cost by the facts on its row."""
     facts: dict[str, Any] = capture.facts if isinstance(capture.facts, dict) else {}
     steps: Any = facts.get("steps")
-    said = {name: _timed(each) for name, each in steps.items()} if isinstance(steps, dict) else {}
-    known = {name: said[name] for name in PHASES if said.get(name)}
-    without = next((known[name] for name in ("after", "before") if name in known), None)
+    times = {name: _timed(timing) for name, timing in steps.items()} if isinstance(steps, dict) else {}
+    times_by_phase = {name: times[name] for name in PHASES if times.get(name)}
+    without = next((times_by_phase[name] for name in ("after", "before") if name in times_by_phase), None)
     plain = without["median_ms"] if without else None
-    phases = [Phase(PHASES[name], int(each["n"]), each["median_ms"], each["min_ms"], each["max_ms"],
-                    each["median_ms"] / plain if plain else None) for name, each in known.items()]
-    recorded = known.get("recording")
+    phases = [Phase(PHASES[name], int(timing["n"]), timing["median_ms"], timing["min_ms"], timing["max_ms"],
+                    timing["median_ms"] / plain if plain else None) for name, timing in times_by_phase.items()]
+    recorded = times_by_phase.get("recording")
     unknown = "no step was timed without recording" if recorded else "the program counts no steps"
     why = "" if recorded and plain else unknown
     apart = bool(recorded and without and (recorded["min_ms"] > without["max_ms"] or recorded["max_ms"] < without["min_ms"]))
@@ -145,27 +145,27 @@ def _plain(capture: Capture, facts: dict[str, Any]) -> tuple[float | None, int |
         return None, None
     rows = Capture.objects.filter(target=capture.target_id, facts__plain__program=program_digest(options, capture.target.argv),
                                   facts__plain__has_key="s", facts__gpu=facts.get("gpu"), pk__lt=capture.pk)
-    found = rows.order_by("-pk").values_list("pk", "facts__plain__s").first()
-    return (positive_number(found[1]), found[0]) if found else (None, None)
+    row = rows.order_by("-pk").values_list("pk", "facts__plain__s").first()
+    return (positive_number(row[1]), row[0]) if row else (None, None)
 
 
 def expected(options: Options, target: CaptureTarget) -> str:
     """Return what a capture would cost: as the newest measured one of this program and tool did; and the tool's known range."""
-    known = CAPTURE_TOOLS[options.TOOL].slowdown(options)
+    slowdown = CAPTURE_TOOLS[options.TOOL].slowdown(options)
     rows = Capture.objects.filter(target=target, tool=options.TOOL, status=Capture.Status.DONE).select_related("profile")
-    said, took = "", ""
+    text, took = "", ""
     for row in rows.select_related("target").defer("log")[:LOOKED_AT]:
-        one = cost(row)
-        if one.is_measured:
-            said = f"{one.says} (measured, capture {row.pk})"
+        row_cost = cost(row)
+        if row_cost.is_measured:
+            text = f"{row_cost.says} (measured, capture {row.pk})"
             break
-        took = took or (f" (capture {row.pk}: {one.says})" if one.says else "")
-    said = said or f"not measured with this program{took}"
-    return f"{said}; {known}" if known else said
+        took = took or (f" (capture {row.pk}: {row_cost.says})" if row_cost.says else "")
+    text = text or f"not measured with this program{took}"
+    return f"{text}; {slowdown}" if slowdown else text
 
 
 def _timed(said: Any) -> dict[str, float]:
     """Return a phase's numbers, {} where one is missing or wrong: the file that they came from stood beside a program's own."""
-    known = said if isinstance(said, dict) else {}
-    numbers = {key: positive_number(known.get(key)) for key in ("n", "median_ms", "min_ms", "max_ms")}
+    timing = said if isinstance(said, dict) else {}
+    numbers = {key: positive_number(timing.get(key)) for key in ("n", "median_ms", "min_ms", "max_ms")}
     return {key: value for key, value in numbers.items() if value is not None} if None not in numbers.values() else {}

@@ -85,9 +85,9 @@ class ToolForm(forms.Form):
     def groups(self) -> list[dict[str, Any]]:
         """Return the bound fields in their groups: a summary to open, or a class of how many stand side by side."""
         groups, default = [], self.tool.options()
-        for each in self.tool.form:
-            group = each if isinstance(each, Group) else Group((each,))
-            fields = [self[one.name] for one in group.fields]
+        for element in self.tool.form:
+            group = element if isinstance(element, Group) else Group((element,))
+            fields = [self[entry.name] for entry in group.fields]
             groups.append({"fields": fields, "summary": group.summary, "style": SIDE_BY_SIDE.get(len(fields), ""),
                            "open": any(_text(one.value()) != _text(getattr(default, one.name)) for one in fields)})
         return groups
@@ -95,7 +95,7 @@ class ToolForm(forms.Form):
     def note(self) -> SafeString:
         """Return the tool's note with `code` between backticks marked."""
         parts = enumerate(self.tool.note.split("`"))
-        return mark_safe("".join(format_html("<code>{}</code>" if at % 2 else "{}", part) for at, part in parts))
+        return mark_safe("".join(format_html("<code>{}</code>" if index % 2 else "{}", part) for index, part in parts))
 
 
 def _text(value: Any) -> str:
@@ -105,20 +105,20 @@ def _text(value: Any) -> str:
 
 def _form_field(field: Field, default: Any) -> forms.Field:
     """Return a field that draws and keeps what was typed: Options.parse answers with what would be valid."""
-    asked: dict[str, Any] = {"required": False, "label": field.label, "help_text": field.help}
+    options: dict[str, Any] = {"required": False, "label": field.label, "help_text": field.help}
     if default not in ("", ()):
-        asked["initial"] = default
+        options["initial"] = default
     choices = [(name, f"{name}: {meaning}" if meaning else name) for name, meaning in field.choices.items()]
     if field.kind == "yes":
-        return forms.BooleanField(**asked)
+        return forms.BooleanField(**options)
     if field.kind == "choice":
-        return forms.ChoiceField(choices=choices, **asked)
+        return forms.ChoiceField(choices=choices, **options)
     if field.kind == "many":
-        return forms.MultipleChoiceField(choices=choices, widget=forms.CheckboxSelectMultiple, **asked)
+        return forms.MultipleChoiceField(choices=choices, widget=forms.CheckboxSelectMultiple, **options)
     if field.kind == "lines":
-        return forms.CharField(widget=forms.Textarea(attrs={"rows": 3, **field.attrs}), **asked)
+        return forms.CharField(widget=forms.Textarea(attrs={"rows": 3, **field.attrs}), **options)
     number = {"inputmode": "numeric", "class": "num", "size": "8"} if field.kind == "number" else {}
-    return forms.CharField(widget=forms.TextInput(attrs={**number, **field.attrs}), **asked)
+    return forms.CharField(widget=forms.TextInput(attrs={**number, **field.attrs}), **options)
 
 
 def build_tool_form(tool: CaptureTool) -> type[ToolForm]:
@@ -136,12 +136,12 @@ def options_of(form: forms.Form) -> dict[str, Any]:
 
     What a page left out is absent; an unticked box is a no.
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, drawn in form.fields.items():
         value = drawn.widget.value_from_datadict(form.data, form.files, form.add_prefix(name))
         if value is not None:
-            given[name] = value
-    return given
+            values[name] = value
+    return values
 
 
 class TargetForm(forms.Form):
@@ -194,8 +194,8 @@ def last_capture(owner: Any, target_id: str, tool: str) -> Capture | None:
 
 def again(capture_id: str) -> Capture | None:
     """Return the capture that is to be made once more."""
-    known = capture_id.isdecimal() and len(capture_id) < 19
-    return Capture.objects.select_related("target").defer("log").filter(pk=int(capture_id)).first() if known else None
+    is_id = capture_id.isdecimal() and len(capture_id) < 19
+    return Capture.objects.select_related("target").defer("log").filter(pk=int(capture_id)).first() if is_id else None
 
 
 def initial(query: QueryDict, about: About, tool: str, last: Capture | None) -> dict[str, Any]:
@@ -222,10 +222,10 @@ def _drawn(kind: str, value: Any) -> Any:
 def baselines(chosen: str) -> QuerySet[Profile]:
     """Return the profiles that a result may open beside: the newest, and the one that is chosen already."""
     ready = Profile.objects.filter(status=Profile.Status.READY).order_by("-created")
-    kept = list(ready.values_list("pk", flat=True)[:BASELINES])
+    ids = list(ready.values_list("pk", flat=True)[:BASELINES])
     if chosen.isdecimal() and len(chosen) < 19:
-        kept.append(int(chosen))
-    return ready.filter(pk__in=kept)
+        ids.append(int(chosen))
+    return ready.filter(pk__in=ids)
 
 
 def is_about_something(query: Mapping[str, str]) -> bool:
@@ -235,14 +235,14 @@ def is_about_something(query: Mapping[str, str]) -> bool:
 
 def program_for(query: Mapping[str, str]) -> str:
     """Return the id of the program that made what the address names: the profile, else the kernel, the build; "" if unknown."""
-    if made := target_of(query.get("profile", "")):
-        return made
+    if target := target_of(query.get("profile", "")):
+        return target
     rows = Capture.objects.filter(target__enabled=True).order_by("-pk")
     kernel = bare_name(re.sub(r"\\(.)", r"\1", query.get("kernel", "")))[:200]
-    found = rows.filter(profile__kernels__name__contains=kernel).first() if kernel else None
-    if found is None and query.get("build"):
-        found = rows.filter(build=query["build"][:80]).first()
-    return str(found.target_id) if found is not None else ""
+    capture = rows.filter(profile__kernels__name__contains=kernel).first() if kernel else None
+    if capture is None and query.get("build"):
+        capture = rows.filter(build=query["build"][:80]).first()
+    return str(capture.target_id) if capture is not None else ""
 
 
 def asked(query: Mapping[str, str]) -> dict[str, str]:

@@ -75,11 +75,11 @@ def _create(request: HttpRequest) -> HttpResponse:
     what = WhatForm(request.POST, targets=selectors.targets(), baselines=baselines)
     tools = {name: form(request.POST if name == tool else None) for name, form in FORMS.items()}
     if what.is_valid() and tool in tools:
-        given = what.cleaned_data
+        fields = what.cleaned_data
         try:
             capture = services.capture_create(
-                owner=request.user, target=given["target"], tool=tool, options=options_of(tools[tool]),
-                build=given["build"], model=given["model"], tags=given["tags"].split(","), baseline=given["baseline"])
+                owner=request.user, target=fields["target"], tool=tool, options=options_of(tools[tool]),
+                build=fields["build"], model=fields["model"], tags=fields["tags"].split(","), baseline=fields["baseline"])
             return redirect("capture", pk=capture.pk)
         except Refused as refused:
             refused.show_in(tools[tool], what)
@@ -94,7 +94,7 @@ def _new_page(request: HttpRequest, what: WhatForm, tools: Mapping[str, ToolForm
     return render(request, "profiles/capture/new.html", {
         "what": what, "about": about, "abouts": ABOUT.values(), "last": last or {},
         "tools": tools, "tool": tool, "chosen": able[tool], "answer": selectors.ability_sentence(able),
-        "choices": [(CAPTURE_TOOLS[name], one) for name, one in able.items()],
+        "choices": [(CAPTURE_TOOLS[name], ability) for name, ability in able.items()],
         "targets": targets, "may_define": request.user.has_perm("profiles.add_capturetarget"),
         "may_capture": request.user.has_perm("profiles.add_capture")}, status=status)
 

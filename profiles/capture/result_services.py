@@ -77,18 +77,18 @@ def _sentence(nodes: list[_Node]) -> str:
 def _depth(nodes: list[_Node]) -> int:
     """Return the most nodes on a way from a root: by the callers that nodes name, however they are ordered."""
     parents = {node.id: node.ctrl_deps for node in nodes}
-    known: dict[int, int] = {}
+    depths: dict[int, int] = {}
     for start in parents:
-        way, at = [], start
-        while at in parents and at not in known and parents[at] != at:
-            known[at] = 0                   # being walked: a circle ends here
-            way.append(at)
-            at = parents[at]
-        depth = known.get(at, 1 if at in parents else 0)
-        for each in reversed(way):
+        way, node_id = [], start
+        while node_id in parents and node_id not in depths and parents[node_id] != node_id:
+            depths[node_id] = 0                   # being walked: a circle ends here
+            way.append(node_id)
+            node_id = parents[node_id]
+        depth = depths.get(node_id, 1 if node_id in parents else 0)
+        for step_id in reversed(way):
             depth += 1
-            known[each] = depth
-    return max(known.values(), default=0)
+            depths[step_id] = depth
+    return max(depths.values(), default=0)
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ class Found:
 
 def results_find(folder: Path, results: Sequence[Result]) -> list[Found]:
     """Return the files that the tool wrote, in the order of its table and of their names; each belongs to the first that fits."""
-    found: dict[Path, Found] = {}
+    found_by_path: dict[Path, Found] = {}
     for result in results:
         for path in sorted(folder.glob(result.name)):
             if path.is_file() and not path.is_symlink() and path.stat().st_size:
-                found.setdefault(path, Found(path, result))
-    return list(found.values())
+                found_by_path.setdefault(path, Found(path, result))
+    return list(found_by_path.values())
 
 
 def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name: str, notes: str) -> bool:
@@ -115,26 +115,26 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
     `found` holds at least one PROFILE file; several are the ranks of one job. False, with nothing stored, when the capture
     is no longer `worker`'s. Raises TraceError for a file beyond the bound on uploads.
     """
-    made: list[Profile] = []
+    profiles: list[Profile] = []
     try:
         with transaction.atomic():
             if Capture.leases.lock(capture.pk, worker) is None:
                 return False
-            main = [each for each in found if each.result.role == PROFILE]
+            main = [file for file in found if file.result.role == PROFILE]
             profile = _profile(capture, main, name, notes)
-            made.append(profile)
+            profiles.append(profile)
             rows = _rows_of_profile(capture, main, profile)
-            for each in found:
-                if each.result.role in (KEPT, OWNERS):
-                    rows.append(_kept(capture, each))
-                elif each.result.role != PROFILE:
-                    linked = _profile(capture, [each], f"{name} · {each.result.what or each.path.name}", notes)
-                    made.append(linked)
-                    rows += _rows_of_profile(capture, [each], linked)
+            for file in found:
+                if file.result.role in (KEPT, OWNERS):
+                    rows.append(_kept(capture, file))
+                elif file.result.role != PROFILE:
+                    linked = _profile(capture, [file], f"{name} · {file.result.what or file.path.name}", notes)
+                    profiles.append(linked)
+                    rows += _rows_of_profile(capture, [file], linked)
             CaptureFile.objects.bulk_create(rows)
             return Capture.leases.end(capture.pk, worker, Capture.Status.DONE, profile=profile)
     except BaseException:               # the store knows no transaction
-        for each_made in made:
+        for each_made in profiles:
             uploads_discard(each_made)
         capture_objects_delete(capture.pk)
         raise
@@ -165,7 +165,7 @@ def results_keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
     try:
         with transaction.atomic():
             if Capture.leases.lock(capture.pk, worker) is not None:
-                CaptureFile.objects.bulk_create([_kept(capture, each) for each in found])
+                CaptureFile.objects.bulk_create([_kept(capture, file) for file in found])
     except BaseException:
         capture_objects_delete(capture.pk)
         raise
@@ -173,7 +173,7 @@ def results_keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
 
 def _profile(capture: Capture, found: Sequence[Found], name: str, notes: str) -> Profile:
     with ExitStack() as opened:
-        files = [File(opened.enter_context(each.path.open("rb")), name=f"capture-{capture.pk}-{each.path.name}") for each in found]
+        files = [File(opened.enter_context(file.path.open("rb")), name=f"capture-{capture.pk}-{file.path.name}") for file in found]
         return profile_create(owner=capture.owner, file=files[0], more_files=files[1:], name=name, build=capture.build,
                               model=capture.model, tags=capture.tags, notes=notes)
 
@@ -181,8 +181,8 @@ def _profile(capture: Capture, found: Sequence[Found], name: str, notes: str) ->
 def _rows_of_profile(capture: Capture, found: Sequence[Found], profile: Profile) -> list[CaptureFile]:
     stored: Sequence[dict[str, Any]] = profile.metadata.get("files") or [
         {"bytes": profile.upload_bytes, "sha256": profile.sha256}]
-    return [CaptureFile(capture=capture, role=each.result.role, name=each.path.name, what=each.result.what, profile=profile,
-                        bytes=said["bytes"], sha256=said["sha256"]) for each, said in zip(found, stored, strict=True)]
+    return [CaptureFile(capture=capture, role=file.result.role, name=file.path.name, what=file.result.what, profile=profile,
+                        bytes=row["bytes"], sha256=row["sha256"]) for file, row in zip(found, stored, strict=True)]
 
 
 def _kept(capture: Capture, found: Found) -> CaptureFile:

@@ -72,7 +72,7 @@ def ability_sentence(able: Mapping[str, Ability]) -> str:
     if not ready:
         first = next(iter(able.values()))
         return f"Nobody can capture at the moment. {first.common or first.own}"
-    lacking = next((f" {one.common or one.own}" for one in able.values() if not one.able), "")
+    lacking = next((f" {entry.common or entry.own}" for entry in able.values() if not entry.able), "")
     what = next((able[tool].gpu for tool in ready if able[tool].gpu), "What needs no GPU")
     return f"{what} can be captured now with {' and '.join(CAPTURE_TOOLS[tool].title for tool in ready)}.{lacking}"
 
@@ -150,8 +150,8 @@ def target_of(profile_id: str) -> str:
     """
     if not profile_id.isdecimal() or len(profile_id) > 18:
         return ""
-    made = Capture.objects.filter(profile_id=int(profile_id), target__enabled=True).order_by("-created").first()
-    return str(made.target_id) if made else ""
+    capture = Capture.objects.filter(profile_id=int(profile_id), target__enabled=True).order_by("-created").first()
+    return str(capture.target_id) if capture else ""
 
 
 def preview(options: Options, target: Sequence[str], installed: Mapping[str, str] | None = None) -> str:
@@ -227,8 +227,8 @@ def file_rows(capture: Capture, owner: bool = False) -> list[CaptureFileJson]:
 
     `kept`: it can be downloaded, by an `owner` or by everybody. `holds`: what is in a file that is not read.
     """
-    told: Any = capture.facts.get("holds") if isinstance(capture.facts, dict) else None
-    holds = {name: text for name, text in told.items() if isinstance(text, str)} if isinstance(told, dict) else {}
+    raw_holds: Any = capture.facts.get("holds") if isinstance(capture.facts, dict) else None
+    holds = {name: text for name, text in raw_holds.items() if isinstance(text, str)} if isinstance(raw_holds, dict) else {}
     return [{"holds": holds.get(row.name, "")[:400],
              "id": row.pk, "name": row.name, "what": row.what, "role": row.role, "bytes": row.bytes, "sha256": row.sha256,
              "profile": row.profile_id, "profile_name": row.profile.name if row.profile else None,
@@ -259,9 +259,9 @@ def dumps_json(capture: Capture) -> DumpsJson:
 def held_by(capture: Capture) -> dict[str, int]:
     """Return what deleting a capture takes away and leaves: {"kept": files, "bytes": of them, "profiles": made of it}."""
     rows = list(capture.files.all())
-    kept = [row.bytes for row in rows if row.key]
-    made = {capture.profile_id, *(row.profile_id for row in rows)} - {None}
-    return {"kept": len(kept), "bytes": sum(kept), "profiles": len(made)}
+    sizes = [row.bytes for row in rows if row.key]
+    profile_ids = {capture.profile_id, *(row.profile_id for row in rows)} - {None}
+    return {"kept": len(sizes), "bytes": sum(sizes), "profiles": len(profile_ids)}
 
 
 def kept_file(capture: Capture, file_id: int, owner: bool) -> tuple[str, File[bytes]]:

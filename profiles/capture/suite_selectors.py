@@ -57,17 +57,17 @@ def launches_by_kernel(profile: Profile) -> list[KernelLaunches]:
     """
     table = launches_read(profile.pk)
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in ("dur_ns", "index")}
-    kept = columns["dur_ns"] > 0
+    is_kept = columns["dur_ns"] > 0
     counting = steady(profile) if profile.kind == Profile.Kind.TRACE else None
     if counting is not None and counting.steps and counting.launches.size:
-        kept &= counting.launches[np.minimum(columns["index"], counting.launches.size - 1)]
-    if not kept.any():
+        is_kept &= counting.launches[np.minimum(columns["index"], counting.launches.size - 1)]
+    if not is_kept.any():
         return []
     encoded = table["name"].combine_chunks()
     codes, names = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
     shape = np.stack([np.nan_to_num(table[side].to_numpy(zero_copy_only=False), nan=-1).astype(np.int64) for side in SIDES], axis=1)
-    groups, group = np.unique(np.column_stack([codes, shape])[kept], axis=0, return_inverse=True)
-    rows, group = np.flatnonzero(kept), group.reshape(-1)
+    groups, group = np.unique(np.column_stack([codes, shape])[is_kept], axis=0, return_inverse=True)
+    rows, group = np.flatnonzero(is_kept), group.reshape(-1)
     shorts = _names([names[code] for code in dict.fromkeys(groups[:, 0].tolist())])
     families = dict(KernelStat.objects.filter(profile=profile, family__isnull=False).values_list("name", "family__name"))
     kernels = []
@@ -96,8 +96,8 @@ def _dim3(sides: list[int]) -> str:
 
 
 def _most(values: NDArray[np.float64]) -> int | None:
-    known = values[np.isfinite(values.astype(np.float64))]
-    return int(known.max()) if known.size else None
+    numbers = values[np.isfinite(values.astype(np.float64))]
+    return int(numbers.max()) if numbers.size else None
 
 
 def counters_by_kernel(profile: Profile, metrics: list[str]) -> dict[tuple[str, str, str], dict[str, float]]:
@@ -107,15 +107,15 @@ def counters_by_kernel(profile: Profile, metrics: list[str]) -> dict[tuple[str, 
     """
     table = launches_read(profile.pk)
     indexes = table["index"].to_pylist()
-    said = metrics_by_name(profile.pk, metrics, indexes)
+    metrics_by_index = metrics_by_name(profile.pk, metrics, indexes)
     shorts = _names(sorted(set(table["name"].to_pylist())))
     values: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for row in table.to_pylist():
         sides = [row[side] if row[side] is not None else -1 for side in SIDES]
         key = (shorts[row["name"]], _dim3(sides[:3]), _dim3(sides[3:]))
-        for metric, value in said.get(row["index"], {}).items():
+        for metric, value in metrics_by_index.get(row["index"], {}).items():
             values.setdefault(key, {}).setdefault(metric, []).append(value)
-    return {key: {metric: float(np.median(each)) for metric, each in by_metric.items()} for key, by_metric in values.items()}
+    return {key: {metric: float(np.median(samples)) for metric, samples in by_metric.items()} for key, by_metric in values.items()}
 
 
 RANGES, JOIN = "nvtx__ranges", " | "                  # as `profiles.ingest.ncu.ncu_child` writes them
@@ -230,10 +230,10 @@ def reported_kernel_by_name(profile: Profile, name: str, grid: str, block: str) 
     """Return the launches of one GPU kernel, named as `launches_by_kernel` does, with one grid and block ("512×1×1"; "": any)."""
     short = name.partition(" #")[0]
     named = profile.kernels.values_list("pk", "name", "short_name")
-    wanted = Q(kernel__in=[pk for pk, full, label in named if short in (label, capture_name(full))])
+    condition = Q(kernel__in=[pk for pk, full, label in named if short in (label, capture_name(full))])
     for field_name, size in (("grid", grid), ("block", block)):
-        wanted &= Q(**{field_name: size.replace("×", " × ")}) if size else Q()
-    return _longest_reported(profile, wanted)
+        condition &= Q(**{field_name: size.replace("×", " × ")}) if size else Q()
+    return _longest_reported(profile, condition)
 
 
 def _longest_reported(profile: Profile, wanted: Q) -> ReportedKernel | None:
@@ -255,12 +255,12 @@ def compare_counters(old: ReportedKernel | None, new: ReportedKernel | None) -> 
     raw = [_raw(side) for side in (old, new)]
     numbers = [CountedChange("Time under ncu", "ns", *(side.duration_ns if side else None for side in (old, new)))]
     numbers += [CountedChange(each.name, each.unit, each.old, each.new) for each in counter_changes(facts[0], facts[1], COUNTERS)]
-    tensor = [median(sum(values.values()) for each in side if (values := each.get("tensor_instructions"))) for side in facts]
+    tensor = [median(sum(values.values()) for launch in side if (values := launch.get("tensor_instructions"))) for side in facts]
     numbers.append(CountedChange("Tensor-core operations", "FLOP", *tensor))
     for unit, named in (("B", BYTES), ("%", TENSOR), ("", LOCAL)):
-        numbers += [CountedChange(name, unit, *(median(each[metric] for each in side if metric in each) for side in raw))
+        numbers += [CountedChange(name, unit, *(median(launch[metric] for launch in side if metric in launch) for side in raw))
                     for metric, name in named.items()]
-    told = [each for each in numbers if each.old is not None or each.new is not None]
+    told = [change for change in numbers if change.old is not None or change.new is not None]
     return CounterComparison(old, new, told, why(*raw) if old and new else None, advice_lines(new.kernel)[:ADVICE] if new else [])
 
 

@@ -16,7 +16,7 @@ from profiles.models import CeilingRun
 
 @require_safe
 def ceiling_list(request: HttpRequest) -> HttpResponse:
-    measured = {each.gpu: each for each in selectors.measured_gpus()}
+    measured = {gpu.gpu: gpu for gpu in selectors.measured_gpus()}
     cards = [{"gpu": name, "measured": selectors.measured_for(name),
               "rows": selectors.gpu_rows(selectors.measured_for(name), name), "model": gpus.lookup(name)}
              for name in selectors.known_gpus()]

@@ -80,10 +80,10 @@ def ceilings_load(document: Mapping[str, Any], *, owner: Any = None) -> CeilingR
         raise Refused(f"{len(results):,} results; at most {MAX_RESULTS}")
     gpu = facts["gpu"][:120]
     label = f"recorded on {gpu}, {when.date().isoformat()}"
-    kept = {str(name)[:40]: result_clean(result) for name, result in results.items()}
+    clean_results = {str(name)[:40]: result_clean(result) for name, result in results.items()}
     run, _ = CeilingRun.objects.update_or_create(
         recorded=label, finished=when, defaults={
-            "status": CeilingRun.Status.DONE, "gpu": gpu, "results": kept, "owner": owner,
+            "status": CeilingRun.Status.DONE, "gpu": gpu, "results": clean_results, "owner": owner,
             "environment": {str(key)[:40]: value for key, value in list(facts.items())[:40]
                             if isinstance(value, str | int | float) and key != "gpu"}})
     return run

@@ -34,7 +34,7 @@ def memory_chart(chart: Chart, baseline: Chart | None = None) -> dict[str, Any] 
     """
     if not chart.collected:
         return None
-    link = {(each.source, each.target): each for each in chart.links}
+    link = {(edge.source, edge.target): edge for edge in chart.links}
     used = [key for key in SPACES if key in ALWAYS or (link["kernel", key].amount or 0) > 0]
     upper, lower = [key for key in used if key in IN_L1], [key for key in used if key not in IN_L1]
     y = {key: TOP + ROW * index for index, key in enumerate([*upper, *lower])}
@@ -71,12 +71,12 @@ def memory_chart(chart: Chart, baseline: Chart | None = None) -> dict[str, Any] 
             arrows.append(_arrow(link["l2", "fabric"], _right(L2), FAR_X[0], centre))
         else:
             arrows += _both(link[key, "l2"], link["l2", key], L2, FAR_X, centre)
-    old = {(each.source, each.target): each for each in baseline.links} if baseline else {}
+    old = {(edge.source, edge.target): edge for edge in baseline.links} if baseline else {}
     for arrow in arrows:
         if arrow and arrow.get("link"):
             arrow |= _versus(arrow["link"], old.get((arrow["link"].source, arrow["link"].target)), arrow["y"])
     unused = [SPACES[key][0].lower() for key in SPACES if key not in used]
-    return {"width": _right(FAR_X) + 8, "height": height, "boxes": boxes, "arrows": [each for each in arrows if each],
+    return {"width": _right(FAR_X) + 8, "height": height, "boxes": boxes, "arrows": [arrow for arrow in arrows if arrow],
             "unused": ", ".join(unused), "through_l1": link["l1", "smem"], "text": text(chart), "rows": rows(chart)}
 
 
@@ -169,23 +169,23 @@ def stall_figure(stalls: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping
     chosen = [stall for stall in stalls if stall["share_pct"] >= 0.1][:12]
     if not chosen:
         return None
-    names, known = [stall["known"].title for stall in chosen], all(stall["cycles"] is not None for stall in chosen)
-    sizes = [stall["cycles"] if known else stall["share_pct"] for stall in chosen]
+    names, has_cycles = [stall["known"].title for stall in chosen], all(stall["cycles"] is not None for stall in chosen)
+    sizes = [stall["cycles"] if has_cycles else stall["share_pct"] for stall in chosen]
     source = ColumnDataSource({
         "name": names, "cycles": sizes, "meaning": [stall["known"].meaning for stall in chosen],
         "fix": [stall["known"].fix for stall in chosen], "share": [f"{stall['share_pct']:.1f} %" for stall in chosen],
         "colour": [PALETTE["idle"] if stall["reason"] == "selected" else PALETTE["communication"] for stall in chosen],
-        "text": [f"{size:.2f}" for size in sizes] if known else [f"{size:.1f} %" for size in sizes],
+        "text": [f"{size:.2f}" for size in sizes] if has_cycles else [f"{size:.1f} %" for size in sizes],
     })
     plot = figure(height=60 + 24 * len(chosen), y_range=list(reversed(names)),
-                  x_axis_label="cycles per issued instruction" if known else "share of a warp's active cycles, %",
+                  x_axis_label="cycles per issued instruction" if has_cycles else "share of a warp's active cycles, %",
                   hover=[("state", "@name"), ("cycles", "@text"), ("share", "@share"), ("means", "@meaning"), ("fix", "@fix")])
     plot.hbar(y="name", right="cycles", height=0.7, source=source, fill_color="colour", line_color=None)
     labels = plot.text("cycles", "name", text="text", source=source, x_offset=5, y_offset=0, text_baseline="middle",
                        text_font_size="11px")
     follows(labels.glyph, text_color="--text")
-    unit = "cycles" if known else "share_pct"
-    before = {each["reason"]: each[unit] for each in baseline if each[unit] is not None}
+    unit = "cycles" if has_cycles else "share_pct"
+    before = {stall["reason"]: stall[unit] for stall in baseline if stall[unit] is not None}
     hollow = [(stall["known"].title, before[stall["reason"]]) for stall in chosen if stall["reason"] in before]
     if hollow:
         old = plot.hbar(y=[name for name, _ in hollow], right=[size for _, size in hollow], height=0.9, fill_color=None,

@@ -29,7 +29,7 @@ def series_figure(points: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     if len(points) < 2:
         return None
     names = ("profile", "build", "model", "gpu", "kind", "mean_ns", "p50_ns", "p95_ns", "launches")
-    key = tuple(tuple(each[name] for name in names) for each in points)
+    key = tuple(tuple(point[name] for name in names) for point in points)
     return cached_figure(("family series", key), lambda: _series(points))
 
 

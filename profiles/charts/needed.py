@@ -63,10 +63,10 @@ def slow_rows(numbers: Mapping[str, Any], most: int) -> list[SlowRow]:
     gpus = numbers.get("gpus", ())
     wall_ns = max(1, sum(gpu["wall_ns"] for gpu in gpus))
     count = max(1, sum(gpu["steps"] for gpu in gpus))
-    return [SlowRow(each["kernel"], each["short_name"], each["sizes"], each["launches"], each["takes_ns"] / count,
-                    each["least_ns"] / count, each["of_ceiling_pct"], 100 * each["lost_ns"] / wall_ns, urlencode(each["tune"]),
-                    each["choice"], each["longest"])
-            for each in numbers.get("slow", ()) if 100 * each["lost_ns"] >= LEAST_LOST_PCT * wall_ns][:most]
+    return [SlowRow(row["kernel"], row["short_name"], row["sizes"], row["launches"], row["takes_ns"] / count,
+                    row["least_ns"] / count, row["of_ceiling_pct"], 100 * row["lost_ns"] / wall_ns, urlencode(row["tune"]),
+                    row["choice"], row["longest"])
+            for row in numbers.get("slow", ()) if 100 * row["lost_ns"] >= LEAST_LOST_PCT * wall_ns][:most]
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ def range_rows(numbers: Mapping[str, Any], most: int) -> list[RangeRow]:
     """Return the modules or ranges of most time with their least times."""
     rows = sorted(numbers.get("ranges", ()), key=lambda row: -row["takes_ns"])[:most]
     longest = max((row["takes_ns"] for row in rows), default=0) or 1
-    known = numbers.get("has_least", False)
+    has_least = numbers.get("has_least", False)
     out = []
     for row in rows:
-        least = row["least_ns"] if known and 10 * row["unknown_ns"] <= row["takes_ns"] else None
+        least = row["least_ns"] if has_least and 10 * row["unknown_ns"] <= row["takes_ns"] else None
         out.append(RangeRow(row["name"], row["within"], row["takes_ns"], least,
                             None if least is None else 100 * least / max(1, row["takes_ns"]),
                             f"{100 * row['takes_ns'] / longest:.3f}", f"{100 * (least or 0) / longest:.3f}"))

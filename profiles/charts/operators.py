@@ -77,23 +77,23 @@ def boxes(nodes: Sequence[Mapping[str, Any]], gpu_ns: int, *, chained_from: int 
     A chain without time of its own is one box where it begins in row `chained_from` or below.
     """
     below: dict[int, list[int]] = {}
-    for at, node in enumerate(nodes):
-        below.setdefault(node["parent"], []).append(at)
-    made: list[Box] = []
+    for index, node in enumerate(nodes):
+        below.setdefault(node["parent"], []).append(index)
+    rectangles: list[Box] = []
     # (nodes side by side, left edge of the first in ns, row)
     waiting = [(below.get(-1, []), 0, 0)]
     while waiting:
         beside, left_ns, row = waiting.pop()
-        for at in sorted(beside, key=lambda each: -nodes[each]["total_ns"]):
-            inner, chain = _chain(nodes, below, at) if row >= chained_from else (at, [_bare(nodes[at]["name"])])
+        for index in sorted(beside, key=lambda each: -nodes[each]["total_ns"]):
+            inner, chain = _chain(nodes, below, index) if row >= chained_from else (index, [_bare(nodes[index]["name"])])
             node = nodes[inner]
             if pct_of(node["total_ns"], gpu_ns) >= LEAST_PCT and row < ROWS:
-                made.append(Box(_bare(node["name"]), " › ".join(chain), row, node["total_ns"], node["own_ns"], node["count"],
-                                pct_of(node["total_ns"], gpu_ns), f"{pct_of(left_ns, gpu_ns):.4f}",
-                                f"{pct_of(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6, node["name"]))
+                rectangles.append(Box(_bare(node["name"]), " › ".join(chain), row, node["total_ns"], node["own_ns"], node["count"],
+                                      pct_of(node["total_ns"], gpu_ns), f"{pct_of(left_ns, gpu_ns):.4f}",
+                                      f"{pct_of(node['total_ns'], gpu_ns):.4f}", sum(node["name"].encode()) % 6, node["name"]))
                 waiting.append((below.get(inner, []), left_ns, row + 1))
-            left_ns += nodes[at]["total_ns"]
-    return sorted(made, key=lambda box: (box.row, float(box.left)))
+            left_ns += nodes[index]["total_ns"]
+    return sorted(rectangles, key=lambda box: (box.row, float(box.left)))
 
 
 def _chain(nodes: Sequence[Mapping[str, Any]], below: Mapping[int, list[int]], at: int) -> tuple[int, list[str]]:
@@ -189,17 +189,17 @@ def tree_context(tables: Sequence[Mapping[str, Any]], of: str) -> dict[str, Any]
     if nodes := _scopes(by_title.get("Scopes")):
         total_ns = sum(node["total_ns"] for node in nodes if node["parent"] < 0)
         drawn, offered = boxes(nodes, total_ns), functions(nodes)
-        found = sandwich(nodes, of) if of else None
+        focus = sandwich(nodes, of) if of else None
         counted = "launches"
     elif calls := _rows(by_title.get(CALLS), (CALLER, CALLEE)):
         total_ns, drawn, counted = 0, [], "calls"
         of_all = _rows(by_title.get("Functions"), (FUNCTION, FILE))
         named = [(_named(row[FUNCTION], row[FILE]), row[CUMULATIVE] or 0) for row in of_all]
         offered = sorted(named, key=lambda each: -each[1])[:OFFERED]
-        found = _around(calls, of_all, of) if of else None
+        focus = _around(calls, of_all, of) if of else None
     else:
         return {}
-    return {"boxes": drawn, "functions": offered, "sandwich": found, "of": of, "counted": counted, "whole_ns": total_ns,
+    return {"boxes": drawn, "functions": offered, "sandwich": focus, "of": of, "counted": counted, "whole_ns": total_ns,
             "rows": 1 + max((box.row for box in drawn), default=0)}
 
 

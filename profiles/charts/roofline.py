@@ -94,7 +94,7 @@ def roofline_figure(points: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapp
     for level in ("l2", "l1"):
         _level_dots(made, dots, columns, level, numbers, (frame.left, frame.right))
     _pair_arrows(made, columns, [(list(kept).index(a), list(kept).index(b)) for a, b in pairs if a in kept and b in kept], numbers)
-    made.hover.renderers = [each for each in made.renderers if each.name == "dots"]
+    made.hover.renderers = [renderer for renderer in made.renderers if renderer.name == "dots"]
     from_shapes = any(dot.get("basis", "counters") != "counters" for dot in dots)
     legend(made, 2 if from_shapes else 3 if colour == "family" else 4)          # entries are as wide as what they say
     return item(made)
@@ -114,12 +114,12 @@ def _level_dots(made: Any, dots: Sequence[Mapping[str, Any]], columns: Mapping[s
     if not rows:
         return
     levels = [dots[i]["levels"][level] for i in rows]
-    said = [f"{LEVELS[level]}: {si_text(each['bytes'], 'B')}, {si_text(each['bytes_s'] or 0, 'B/s')}"
-            + (f", {each['roof_pct']:.1f} % of its bandwidth" if each["roof_pct"] is not None else "") for each in levels]
-    source = _source(columns, rows, f"points-{next(numbers)}", dram_text=said, tied=[dots[i]["intensity"] for i in rows],
-                     x=[min(max(each["intensity"], ends[0] * BEYOND), ends[1] / BEYOND) for each in levels],
+    texts = [f"{LEVELS[level]}: {si_text(traffic['bytes'], 'B')}, {si_text(traffic['bytes_s'] or 0, 'B/s')}"
+             + (f", {traffic['roof_pct']:.1f} % of its bandwidth" if traffic["roof_pct"] is not None else "") for traffic in levels]
+    source = _source(columns, rows, f"points-{next(numbers)}", dram_text=texts, tied=[dots[i]["intensity"] for i in rows],
+                     x=[min(max(traffic["intensity"], ends[0] * BEYOND), ends[1] / BEYOND) for traffic in levels],
                      beyond=["◂" if each["intensity"] < ends[0] else "▸" if each["intensity"] > ends[1] else "" for each in levels],
-                     intensity_text=[si_text(each["intensity"], "FLOP/B") for each in levels])
+                     intensity_text=[si_text(traffic["intensity"], "FLOP/B") for traffic in levels])
     shown, label = len(dots) <= ALL_LEVELS, f"traffic at {LEVELS[level]}"
     ties = made.segment("x", "y", "tied", "y", source=source, line_width=1, line_dash="dotted", legend_label=label, visible=shown)
     hollow = made.scatter("x", "y", size=8, marker={"l2": "diamond", "l1": "star"}[level], source=source, fill_alpha=0.0,

@@ -64,7 +64,7 @@ def label_places(points: Sequence[Mapping[str, Any]], frame: Frame, taken: Seque
     """
     boxes = list(taken)
     for point in points:
-        for intensity in (point["intensity"], *(each["intensity"] for each in point.get("levels", {}).values())):
+        for intensity in (point["intensity"], *(traffic["intensity"] for traffic in point.get("levels", {}).values())):
             if intensity:
                 x, y = frame.at(intensity, point["flop_s"])
                 boxes.append((x - 5, y - 5, x + 5, y + 5))
@@ -95,15 +95,15 @@ def plane(dots: Sequence[Mapping[str, Any]], ceilings: Sequence[Mapping[str, Any
 
     At least three decades of rates.
     """
-    drawn = [each for each in ceilings if each.get("origin", "stated") != "other"]
-    slopes = [each["value"] for each in drawn if each["kind"] == "dram"]
-    levels = [each["value"] for each in drawn if each["kind"] == "compute"]
+    drawn = [ceiling for ceiling in ceilings if ceiling.get("origin", "stated") != "other"]
+    slopes = [ceiling["value"] for ceiling in drawn if ceiling["kind"] == "dram"]
+    levels = [ceiling["value"] for ceiling in drawn if ceiling["kind"] == "compute"]
     ridges = [level / slope for slope in slopes for level in levels]
-    xs = [x for dot in dots for x in (dot["intensity"], *(each["intensity"] for each in dot.get("levels", {}).values())) if x]
+    xs = [x for dot in dots for x in (dot["intensity"], *(traffic["intensity"] for traffic in dot.get("levels", {}).values())) if x]
     left, right = min(xs + ridges) / 4, max(xs + ridges) * 10
     top = max([dot["flop_s"] for dot in dots] + levels) * 3
     bottom = min([dot["flop_s"] / 3 for dot in dots] + [top / 1e4])
-    rows = sum(each["kind"] != "compute" and each.get("origin", "stated") == _first_origin(ceilings) for each in drawn)
+    rows = sum(ceiling["kind"] != "compute" and ceiling.get("origin", "stated") == _first_origin(ceilings) for ceiling in drawn)
     room_px = SLOPE_PX[min(max(rows, 1), len(SLOPE_PX)) - 1] + NAME_PX         # for names of slopes, above the highest level
     highest = max(levels, default=top / 3)
     top = max(top, highest * (highest / bottom) ** (room_px / (height - 170 - room_px)))
@@ -119,30 +119,30 @@ def plot(frame: Frame, ceilings: Sequence[Mapping[str, Any]], height: int, tap: 
     What the reports state shows at once, with what was measured in its name; the legend holds only the groups that can be shown
     beside it, measured ones are dashed.
     """
-    made = figure(height=height, hover=hover, tap=tap, x_axis_type="log", y_axis_type="log",
-                  x_range=Range1d(start=frame.left, end=frame.right), y_range=Range1d(start=frame.bottom, end=frame.top),
-                  x_axis_label="arithmetic intensity (FLOP per byte of traffic)", y_axis_label="FLOP/s")
-    _ticks(made.xaxis[0], range(-6, 9), "")
-    _ticks(made.yaxis[0], range(3, 19), "FLOP/s")
+    chart = figure(height=height, hover=hover, tap=tap, x_axis_type="log", y_axis_type="log",
+                   x_range=Range1d(start=frame.left, end=frame.right), y_range=Range1d(start=frame.bottom, end=frame.top),
+                   x_axis_label="arithmetic intensity (FLOP per byte of traffic)", y_axis_label="FLOP/s")
+    _ticks(chart.xaxis[0], range(-6, 9), "")
+    _ticks(chart.yaxis[0], range(3, 19), "FLOP/s")
     first, lines = _first_origin(ceilings), dict[str, tuple[list[list[float]], list[list[float]]]]()
-    for each in ceilings:
+    for ceiling in ceilings:
         # the database gives large rates back as whole numbers, which a script cannot hold
-        xs, ys = (list(map(float, ends)) for ends in zip(*_line(each, ceilings, frame), strict=True))
-        across, up = lines.setdefault(each.get("origin", "stated"), ([], []))
+        xs, ys = (list(map(float, ends)) for ends in zip(*_line(ceiling, ceilings, frame), strict=True))
+        across, up = lines.setdefault(ceiling.get("origin", "stated"), ([], []))
         across.append(xs)
         up.append(ys)
     for origin, (across, up) in lines.items():          # all of an origin at once: a browser takes as long for each renderer
         is_first = origin == first
         group = {} if is_first else {"legend_label": ENTRIES.get(origin, origin)}
-        drawn = made.multi_line(across, up, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
-                                line_alpha=0.85, visible=is_first or origin == "measured", **group)
+        drawn = chart.multi_line(across, up, line_width=2.0 if is_first else 1.4, line_dash="solid" if is_first else DASHES[origin],
+                                 line_alpha=0.85, visible=is_first or origin == "measured", **group)
         follows(drawn.glyph, line_color="--accent" if origin == "measured" else "--muted")
         if names := [] if origin == "measured" and not is_first else _roof_names(frame, ceilings, origin):
             source = ColumnDataSource({name: [row[name] for row in names] for name in names[0]})
-            written = made.text("x", "y", text="text", x_offset="dx", y_offset="dy", text_align="align", source=source,
-                                text_baseline="bottom" if is_first else "top", text_font_size="11px", visible=is_first, **group)
+            written = chart.text("x", "y", text="text", x_offset="dx", y_offset="dy", text_align="align", source=source,
+                                 text_baseline="bottom" if is_first else "top", text_font_size="11px", visible=is_first, **group)
             follows(written.glyph, text_color="--muted")
-    return made
+    return chart
 
 
 def _roof_names(frame: Frame, ceilings: Sequence[Mapping[str, Any]], origin: str) -> list[dict[str, Any]]:
@@ -152,12 +152,12 @@ def _roof_names(frame: Frame, ceilings: Sequence[Mapping[str, Any]], origin: str
     """
     rows, names, labels, slopes = [], _names(ceilings), _level_labels(frame, ceilings, origin), 0
     above = -1.0 if origin == _first_origin(ceilings) else 1.0
-    for index, each in enumerate(ceilings):
-        x, y = map(float, _line(each, ceilings, frame)[1])
+    for index, ceiling in enumerate(ceilings):
+        x, y = map(float, _line(ceiling, ceilings, frame)[1])
         if index in labels:
             text, shift = labels[index]
             rows.append({"x": x, "y": y, "text": text, "dx": shift, "dy": 3.0 * above, "align": "right"})
-        elif each["kind"] != "compute" and each.get("origin", "stated") == origin:
+        elif ceiling["kind"] != "compute" and ceiling.get("origin", "stated") == origin:
             # ends of neighbours lie closer than names are wide; left of its end a slope lies below its name, and no level begins
             rows.append({"x": x, "y": y, "text": names[index], "dx": 0.0 if above < 0 else 6.0,
                          "dy": above * SLOPE_PX[slopes % len(SLOPE_PX)], "align": "right" if above < 0 else "left"})
@@ -167,7 +167,7 @@ def _roof_names(frame: Frame, ceilings: Sequence[Mapping[str, Any]], origin: str
 
 def _first_origin(ceilings: Sequence[Mapping[str, Any]]) -> str:
     """Return the lines that lead: what reports state, of traces alone the data sheet's."""
-    origins = {each.get("origin", "stated") for each in ceilings}
+    origins = {ceiling.get("origin", "stated") for ceiling in ceilings}
     return next((origin for origin in ("stated", "sheet") if origin in origins), "measured")
 
 
@@ -180,10 +180,10 @@ def _names(ceilings: Sequence[Mapping[str, Any]]) -> list[str]:
     measured = {(each["device"], each["kind"], each.get("precision")): str(each["label"]).removeprefix("measured ").removeprefix(
         str(each.get("name", ""))).strip() for each in ceilings if each.get("origin") == "measured" and first != "measured"}
     names = []
-    for each in ceilings:
-        leads = each.get("origin", "stated") == first
-        number = measured.get((each["device"], each["kind"], each.get("precision"))) if leads else None
-        names.append(f"{each['label']}, measured {number}" if number else str(each["label"]))
+    for ceiling in ceilings:
+        leads = ceiling.get("origin", "stated") == first
+        number = measured.get((ceiling["device"], ceiling["kind"], ceiling.get("precision"))) if leads else None
+        names.append(f"{ceiling['label']}, measured {number}" if number else str(ceiling["label"]))
     return names
 
 
@@ -194,8 +194,8 @@ def _level_labels(frame: Frame, ceilings: Sequence[Mapping[str, Any]], origin: s
     """
     places: dict[int, tuple[str, float]] = {}
     names, origin = _names(ceilings), origin or _first_origin(ceilings)
-    levels = sorted((each["value"], index) for index, each in enumerate(ceilings)
-                    if each["kind"] == "compute" and each.get("origin", "stated") == origin)
+    levels = sorted((ceiling["value"], index) for index, ceiling in enumerate(ceilings)
+                    if ceiling["kind"] == "compute" and ceiling.get("origin", "stated") == origin)
     shared: list[list[int]] = []
     for value, index in levels:
         if shared and value < 1.01 * ceilings[shared[-1][0]]["value"]:
@@ -241,9 +241,9 @@ def roof_boxes(frame: Frame, ceilings: Sequence[Mapping[str, Any]]) -> list[tupl
     for index, (text, shift) in _level_labels(frame, ceilings).items():
         x, y = frame.at(frame.right, ceilings[index]["value"])
         boxes.append((x + shift - LETTER_PX * len(text), y, x + shift, y + 16))
-    for index, each in enumerate(ceilings):
-        if each["kind"] != "compute" and each.get("origin", "stated") == _first_origin(ceilings):
-            x, y = frame.at(*_line(each, ceilings, frame)[1])
+    for index, ceiling in enumerate(ceilings):
+        if ceiling["kind"] != "compute" and ceiling.get("origin", "stated") == _first_origin(ceilings):
+            x, y = frame.at(*_line(ceiling, ceilings, frame)[1])
             boxes.append((x - LETTER_PX * len(names[index]), y, x, y + SLOPE_PX[-1] + 14))
     return boxes
 
@@ -275,7 +275,7 @@ def compare_point(name: str, facts: Sequence[Mapping[str, Any]]) -> dict[str, An
 
     `facts`: `LaunchFacts` as JSON.
     """
-    launches = [counters.from_json(each) for each in facts]
+    launches = [counters.from_json(launch) for launch in facts]
     whole = counters.combine_launches(launches)
     if whole is None or whole.point.reason or not whole.point.intensity or not whole.point.flop_s:
         return None
@@ -297,17 +297,17 @@ def compare_figure(old: Sequence[Mapping[str, Any] | None], new: Sequence[Mappin
     both = [point for pair in pairs for point in pair]
     ceilings = _compare_ceilings(both)
     frame = plane(both, ceilings, 460, width_px=430)
-    made = plot(frame, ceilings, 460, tap=False, hover=_HOVER)
+    chart = plot(frame, ceilings, 460, tap=False, hover=_HOVER)
     after = [b for _, b in pairs]
     places = label_places([{**b, "short_name": b["name"]} for b in after], frame, roof_boxes(frame, ceilings))
     named = {id(b): place for b, place in zip(after, places, strict=True)}
     for slower, colour, dash, label in SENSES:
         chosen = [(a, b) for a, b in pairs if (_mean(b) > _mean(a)) == slower]
         if chosen:
-            _arrows(made, chosen, colour, dash, label, named)
-    made.hover.renderers = [each for each in made.renderers if each.name == "dots"]
-    legend(made, 3)
-    return item(made)
+            _arrows(chart, chosen, colour, dash, label, named)
+    chart.hover.renderers = [renderer for renderer in chart.renderers if renderer.name == "dots"]
+    legend(chart, 3)
+    return item(chart)
 
 
 def _mean(point: Mapping[str, Any]) -> float:

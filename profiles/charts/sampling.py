@@ -35,10 +35,10 @@ def sampling_figure(series: Sequence[Series], window: Window | None, base: Seque
     The window in which the kernel ran is light. A baseline's series lie behind those of the same name, thin and dotted, each
     from its own kernel's first sample on.
     """
-    shown = [each for each in series if each.panel and each.values.any()]
+    shown = [curve for curve in series if curve.panel and curve.values.any()]
     if not shown:
         return None
-    last = max(int(each.time_ns[-1]) for each in shown)
+    last = max(int(curve.time_ns[-1]) for curve in shown)
     left, right = (window.start_ns, window.end_ns) if window else (0, last)
     base_start = base_window.start_ns if base_window else 0
     if base_window and window:
@@ -47,37 +47,37 @@ def sampling_figure(series: Sequence[Series], window: Window | None, base: Seque
     start = window.start_ns if window else 0
     axis = Range1d(start=(left - margin - start) / 1e3, end=(right + margin - start) / 1e3,
                    bounds=(min(-start, left - margin - start) / 1e3, max(last - start, right + margin - start) / 1e3))
-    behind = {(each.panel, each.name): each for each in base}
-    panels = [panel for panel in PANELS if any(each.panel == panel for each in shown)]
-    plots = [_panel(panel, [each for each in shown if each.panel == panel], axis, window, start, panel == panels[-1],
+    behind = {(curve.panel, curve.name): curve for curve in base}
+    panels = [panel for panel in PANELS if any(curve.panel == panel for curve in shown)]
+    plots = [_panel(panel, [curve for curve in shown if curve.panel == panel], axis, window, start, panel == panels[-1],
                     behind, base_start) for panel in panels]
     return item(column(*plots, sizing_mode="stretch_width"))
 
 
 def _panel(panel: str, series: Sequence[Series], axis: Range1d, window: Window | None, start_ns: int, last: bool,
            behind: Mapping[tuple[str, str], Series], base_start_ns: int) -> Any:
-    percent = all(each.unit == "%" for each in series)
-    olds = [old for each in series if (old := behind.get((each.panel, each.name)))]
+    percent = all(curve.unit == "%" for curve in series)
+    olds = [old for curve in series if (old := behind.get((curve.panel, curve.name)))]
     plot = figure(hover=[("", "$name"), ("time", "@time{0.0} µs"), ("value", "@value{0.0} @unit")], height=HEIGHT_PX[panel],
                   x_range=axis, title=TITLES[panel], tools="xpan,xwheel_zoom,xbox_zoom,reset,save",
                   x_axis_label="µs since the kernel's first sample" if last else None,
                   y_axis_label="% of peak" if percent and panel != "Hit rates" else "%" if percent else "per sample")
     if percent:
-        plot.y_range = Range1d(start=0, end=max(104.0, 1.04 * max(float(each.values.max()) for each in [*series, *olds])))
+        plot.y_range = Range1d(start=0, end=max(104.0, 1.04 * max(float(curve.values.max()) for curve in [*series, *olds])))
     else:
         plot.y_range.start = 0
-    for at, each in enumerate(series):              # behind all that is of this kernel
-        if old := behind.get((each.panel, each.name)):
+    for index, curve in enumerate(series):              # behind all that is of this kernel
+        if old := behind.get((curve.panel, curve.name)):
             time, values = thin(old)
             units = [old.unit or ""] * len(values)
             source = ColumnDataSource({"time": (time - base_start_ns) / 1e3, "value": values, "unit": units})
-            plot.step("time", "value", source=source, mode="after", line_width=1.2, line_color=SERIES[at % len(SERIES)],
-                      line_dash=(2, 3), line_alpha=0.8, name=f"baseline: {each.label}")
-    for at, each in enumerate(series):
-        time, values = thin(each)
-        source = ColumnDataSource({"time": (time - start_ns) / 1e3, "value": values, "unit": [each.unit or ""] * len(values)})
-        plot.step("time", "value", source=source, mode="after", line_width=1.8, line_color=SERIES[at % len(SERIES)],
-                  line_dash=DASHES[(at // len(SERIES)) % len(DASHES)], legend_label=each.label, name=each.label)
+            plot.step("time", "value", source=source, mode="after", line_width=1.2, line_color=SERIES[index % len(SERIES)],
+                      line_dash=(2, 3), line_alpha=0.8, name=f"baseline: {curve.label}")
+    for index, curve in enumerate(series):
+        time, values = thin(curve)
+        source = ColumnDataSource({"time": (time - start_ns) / 1e3, "value": values, "unit": [curve.unit or ""] * len(values)})
+        plot.step("time", "value", source=source, mode="after", line_width=1.8, line_color=SERIES[index % len(SERIES)],
+                  line_dash=DASHES[(index // len(SERIES)) % len(DASHES)], legend_label=curve.label, name=curve.label)
     if window is not None and window.tail_ns > 2 * window.step_ns:
         tail = BoxAnnotation(left=(window.end_ns - window.tail_ns - start_ns) / 1e3, right=(window.end_ns - start_ns) / 1e3,
                              fill_alpha=0.14, fill_color="#97a1b3", line_color=None)

@@ -34,12 +34,12 @@ def _picture(lane: BusyLane) -> LanePicture:
     heights = [-(-share * LANE_UNITS // 255) for share in lane.shares]
     looks = lane.categories
     begin = 0
-    for at in range(1, len(heights) + 1):
-        if at < len(heights) and (heights[at], looks[at]) == (heights[begin], looks[begin]):
+    for end in range(1, len(heights) + 1):
+        if end < len(heights) and (heights[end], looks[end]) == (heights[begin], looks[begin]):
             continue
         if heights[begin]:
-            runs.setdefault(looks[begin], []).append(f"M{begin} {LANE_UNITS}v-{heights[begin]}h{at - begin}v{heights[begin]}z")
-        begin = at
+            runs.setdefault(looks[begin], []).append(f"M{begin} {LANE_UNITS}v-{heights[begin]}h{end - begin}v{heights[begin]}z")
+        begin = end
     busy_pct = 100 * sum(lane.shares) / (255 * len(lane.shares)) if lane.shares else 0.0
     return LanePicture(lane.label, busy_pct, len(heights), [(look, "".join(parts)) for look, parts in sorted(runs.items())])
 
@@ -103,8 +103,8 @@ def trace_strip(summary: Mapping[str, Any], account: Mapping[str, Any], step_cou
     if not wall_ns:
         return None
     busy_ns = sum(device["busy_ns"] for device in devices)
-    found = _account_ns(account) if account.get("causes") else _ingest_ns(devices)
-    shares = [_share(label, GROUPS[label][0], ns, wall_ns, _means(label)) for label, ns in found.items()
+    ns_by_label = _account_ns(account) if account.get("causes") else _ingest_ns(devices)
+    shares = [_share(label, GROUPS[label][0], ns, wall_ns, _means(label)) for label, ns in ns_by_label.items()
               if 100 * ns / wall_ns >= SHOWN_PCT]
     steps = summary.get("steps") or []
     mean_ns = account.get("step_ns") or (sum(map(_length, steps)) / len(steps) if steps else None)

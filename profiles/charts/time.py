@@ -89,9 +89,9 @@ def device_bars(numbers: Mapping[str, Any]) -> list[Bar]:
 
 
 def phase_bars(numbers: Mapping[str, Any]) -> list[Bar]:
-    longest = max((each["total_ns"] for each in numbers["phases"]), default=0)
-    return [Bar(each["label"], each["total_ns"], parts(each["parts_ns"], numbers), f"{100 * each['total_ns'] / longest:.3f}",
-                each["bound"]) for each in numbers["phases"]]
+    longest = max((phase["total_ns"] for phase in numbers["phases"]), default=0)
+    return [Bar(phase["label"], phase["total_ns"], parts(phase["parts_ns"], numbers), f"{100 * phase['total_ns'] / longest:.3f}",
+                phase["bound"]) for phase in numbers["phases"]]
 
 
 def class_cards(numbers: Mapping[str, Any]) -> list[ClassCard]:
@@ -120,7 +120,7 @@ def _overhead(numbers: Mapping[str, Any]) -> list[Evidence]:
     for key, ns in sorted(classes["parts_ns"].items(), key=lambda pair: -pair[1]):
         pct = pct_of(ns, classes["of_classes_ns"])
         if numbers["parts"][key]["of"] == "overhead" and pct >= 0.5:
-            top = next((one["name"] for one in host.get(key, ()) if one["name"]), "")
+            top = next((activity["name"] for activity in host.get(key, ()) if activity["name"]), "")
             lines.append(Evidence(numbers["parts"][key]["label"], pct, ns, top, numbers["parts"][key]["meaning"],
                                   f"cat-{LOOKS[key][0]} part-{key}"))
     return lines
@@ -131,9 +131,9 @@ def legend(bars: Sequence[Bar]) -> list[Part]:
     sums: dict[str, Part] = {}
     whole = sum(bar.ns for bar in bars)
     for bar in bars:
-        for one in bar.parts:
-            ns = one.ns + (sums[one.category].ns if one.category in sums else 0)
-            sums[one.category] = Part(one.category, one.label, ns, pct_of(ns, whole), one.why)
+        for piece in bar.parts:
+            ns = piece.ns + (sums[piece.category].ns if piece.category in sums else 0)
+            sums[piece.category] = Part(piece.category, piece.label, ns, pct_of(ns, whole), piece.why)
     return [sums[key] for key in (f"{LOOKS[name][0]} part-{name}" for name in LOOKS) if key in sums]
 
 
@@ -145,7 +145,7 @@ def steps_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     rows = numbers["steps"]["rows"][:DRAWN_STEPS]
     if len(rows) < 2:
         return None
-    ranks = list(dict.fromkeys([*(each["rank"] for each in numbers["devices"]), *(row["rank"] for row in rows)]))
+    ranks = list(dict.fromkeys([*(device["rank"] for device in numbers["devices"]), *(row["rank"] for row in rows)]))
     rows = sorted(rows, key=lambda row: ranks.index(row["rank"]))
     short = _short_names(rows)
     factors: list[Any] = [(row["rank"], name) for row, name in zip(rows, short, strict=True)] if len(ranks) > 1 else short

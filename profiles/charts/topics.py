@@ -35,8 +35,8 @@ def delay_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
     bins = numbers["delay_bins"]
     if not bins:
         return None
-    names = [_class_text(each) for each in bins]
-    data = {"delay": names, **{part: [each[part] for each in bins] for part, *_ in PARTS}}
+    names = [_class_text(bucket) for bucket in bins]
+    data = {"delay": names, **{part: [bucket[part] for bucket in bins] for part, *_ in PARTS}}
     plot = figure(height=310, x_range=names, hover=[("delay", "@delay"), ("launches", "@$name{0,0}"), ("", "$name")],
                   x_axis_label="delay, from the begin of the call to the start of the kernel", y_axis_label="launches")
     bars = plot.vbar_stack([part for part, *_ in PARTS], x="delay", width=0.92, source=ColumnDataSource(data),
@@ -70,8 +70,8 @@ def queue_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
                   x_axis_label="ms since the trace began",
                   y_axis_label="launches waiting", x_range=Range1d(start / 1e6, end / 1e6))
     for index, queue in enumerate(shown):
-        at = [ns / 1e6 for ns in queue["time_ns"]]
-        source = ColumnDataSource({"at": at, "depth": queue["depth"], "stream": [queue["stream"]] * len(at)})
+        times_ms = [ns / 1e6 for ns in queue["time_ns"]]
+        source = ColumnDataSource({"at": times_ms, "depth": queue["depth"], "stream": [queue["stream"]] * len(times_ms)})
         plot.step("at", "depth", source=source, mode="after", line_width=1.6, line_color=SERIES[index % len(SERIES)],
                   line_dash=DASHES[index % len(DASHES)], legend_label=queue["stream"])
     if max(queue["most"] for queue in shown) > limit / 2:
@@ -104,8 +104,8 @@ def timeline_figure(device: Mapping[str, Any]) -> dict[str, Any] | None:
     times = series["time_ns"]
     if len(times) < 2:
         return None
-    at = _stairs_x([ns / 1e6 for ns in times])
-    data: dict[str, Sequence[Any]] = {"at": at}
+    times_ms = _stairs_x([ns / 1e6 for ns in times])
+    data: dict[str, Sequence[Any]] = {"at": times_ms}
     keys = [key for key in CATEGORIES if key in series["parts"]]
     for key in keys:
         data[key] = _stairs_y([max(size, 0) / 1e9 for size in series["parts"][key]])
@@ -148,11 +148,11 @@ def _total(series: Mapping[str, Any], times: Sequence[int], keys: Sequence[str])
 
 def _stairs_x(values: Sequence[float]) -> list[float]:
     """Each value holds until the next time."""
-    return [each for before, after in pairwise(values) for each in (before, after)] + [values[-1]]
+    return [edge for before, after in pairwise(values) for edge in (before, after)] + [values[-1]]
 
 
 def _stairs_y(values: Sequence[float]) -> list[float]:
-    return [each for before, _ in pairwise(values) for each in (before, before)] + [values[-1]]
+    return [edge for before, _ in pairwise(values) for edge in (before, before)] + [values[-1]]
 
 
 def peak_bars(devices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -184,32 +184,32 @@ def bandwidth_figure(sizes: list[Mapping[str, Any]]) -> dict[str, Any] | None:
 
     What is "at least" is hollow. None where no size is known.
     """
-    known = [each for each in sizes if each["bytes"] and each["bus_bytes_s"]]
-    if not known:
+    rows = [row for row in sizes if row["bytes"] and row["bus_bytes_s"]]
+    if not rows:
         return None
     tips = [("", "@operation of @size"), ("bus bandwidth", "@rate"), ("algorithm bandwidth", "@algorithm"), ("one takes", "@one"),
             ("launches", "@launches{0,0}"), ("", "@note")]
     plot = figure(height=300, x_axis_type="log", y_axis_type="log", hover=tips, x_axis_label="message size",
                   y_axis_label="bus bandwidth (GB/s)")
-    operations = list(dict.fromkeys(each["operation"] for each in known))
+    operations = list(dict.fromkeys(row["operation"] for row in rows))
     for index, operation in enumerate(operations):
-        mine = [each for each in known if each["operation"] == operation]
+        mine = [row for row in rows if row["operation"] == operation]
         source = ColumnDataSource({
-            "x": [each["bytes"] for each in mine], "y": [each["bus_bytes_s"] / 1e9 for each in mine],
-            "operation": [each["operation"] for each in mine], "size": [si_text(each["bytes"], "B") for each in mine],
-            "rate": [si_text(each["bus_bytes_s"], "B/s") for each in mine], "launches": [each["launches"] for each in mine],
-            "algorithm": [si_text(each["algorithm_bytes_s"], "B/s") for each in mine],
-            "one": [time_text(each["one_ns"]) for each in mine], "fill": [0.0 if each["at_least"] else 0.75 for each in mine],
-            "note": ["at least: the kernel also waits" if each["at_least"] else "" for each in mine]})
+            "x": [row["bytes"] for row in mine], "y": [row["bus_bytes_s"] / 1e9 for row in mine],
+            "operation": [row["operation"] for row in mine], "size": [si_text(row["bytes"], "B") for row in mine],
+            "rate": [si_text(row["bus_bytes_s"], "B/s") for row in mine], "launches": [row["launches"] for row in mine],
+            "algorithm": [si_text(row["algorithm_bytes_s"], "B/s") for row in mine],
+            "one": [time_text(row["one_ns"]) for row in mine], "fill": [0.0 if row["at_least"] else 0.75 for row in mine],
+            "note": ["at least: the kernel also waits" if row["at_least"] else "" for row in mine]})
         plot.scatter("x", "y", source=source, size=11, marker=MARKERS[index % len(MARKERS)], fill_alpha="fill", line_width=1.5,
                      color=SERIES[index % len(SERIES)], legend_label=operation)
-    low, high = (pick(each["bus_bytes_s"] for each in known) / 1e9 for pick in (min, max))
+    low, high = (pick(row["bus_bytes_s"] for row in rows) / 1e9 for pick in (min, max))
     plot.y_range = Range1d(min(low / 2, high / 10), high * 2)
-    small, large = (pick(each["bytes"] for each in known) for pick in (min, max))
+    small, large = (pick(row["bytes"] for row in rows) for pick in (min, max))
     plot.x_range = Range1d(min(small / 2, large / 30), max(large * 2, small * 30))          # at least three decades
     ticks = [10**power for power in range(13)]
     plot.xaxis.ticker = FixedTicker(ticks=ticks)
-    plot.xaxis.major_label_overrides = {each: si_text(each, "B") for each in ticks}
+    plot.xaxis.major_label_overrides = {tick: si_text(tick, "B") for tick in ticks}
     plot.legend.location = "bottom_right"
     return item(plot)
 
@@ -219,25 +219,25 @@ def waits_figure(numbers: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Coloured by who came last.
     """
-    series = [each for each in numbers["series"] if each["wait_ns"] > 0]
+    series = [wait for wait in numbers["series"] if wait["wait_ns"] > 0]
     if not series:
         return None
     plot = figure(height=300, hover=[("last", "@late"), ("others waited", "@wait"), ("collectives", "@count"), ("at", "@at ms")],
                   x_axis_label="ms since the trace began", y_axis_label="waited (ms, all ranks together)")
-    labels = list(dict.fromkeys(each["late"] for each in series))
+    labels = list(dict.fromkeys(wait["late"] for wait in series))
     span_ms = max(numbers["wall_ns"] / 1e6, 1e-6)
     for index, label in enumerate(labels):
-        mine = [each for each in series if each["late"] == label]
-        at = [each["start_ns"] / 1e6 for each in mine]
+        mine = [wait for wait in series if wait["late"] == label]
+        times_ms = [wait["start_ns"] / 1e6 for wait in mine]
         source = ColumnDataSource({
-            "at": at, "ms": [each["wait_ns"] / 1e6 for each in mine], "late": [label] * len(mine),
-            "wait": [time_text(each["wait_ns"]) for each in mine], "count": [each["collectives"] for each in mine]})
+            "at": times_ms, "ms": [wait["wait_ns"] / 1e6 for wait in mine], "late": [label] * len(mine),
+            "wait": [time_text(wait["wait_ns"]) for wait in mine], "count": [wait["collectives"] for wait in mine]})
         colour = SERIES[index % MOST_COLOURS]
         options: dict[str, Any] = {"legend_label": f"last: {label}"} if index < MOST_COLOURS else {}
         plot.vbar(x="at", top="ms", bottom=0, width=span_ms / 400, source=source, color=colour, **options)
         plot.scatter("at", "ms", source=source, size=7, marker=MARKERS[index % len(MARKERS)], color=colour, **options)
-    fit(plot, [each["start_ns"] / 1e6 for each in series], [each["wait_ns"] / 1e6 for each in series],
-        [time_text(each["wait_ns"]) for each in series], zero=True)
+    fit(plot, [wait["start_ns"] / 1e6 for wait in series], [wait["wait_ns"] / 1e6 for wait in series],
+        [time_text(wait["wait_ns"]) for wait in series], zero=True)
     plot.add_layout(plot.legend[0], "below")
     plot.legend.orientation = "horizontal"
     return item(plot)
@@ -249,19 +249,19 @@ def rank_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
     Transfer, waiting behind compute, standing still. Widths against the longest rank.
     """
     ranks = numbers["ranks"][:MOST_BARS]
-    longest = max((each["kernel_ns"] - each["start_wait_ns"] for each in ranks), default=0)
+    longest = max((rank["kernel_ns"] - rank["start_wait_ns"] for rank in ranks), default=0)
     out = []
-    for each in ranks:
-        whole = each["kernel_ns"] - each["start_wait_ns"]
-        if each["wait_ns"] is None:
-            said = [("communication", "transfer and waiting, not told apart", whole)]
+    for rank in ranks:
+        whole = rank["kernel_ns"] - rank["start_wait_ns"]
+        if rank["wait_ns"] is None:
+            pieces = [("communication", "transfer and waiting, not told apart", whole)]
         else:
-            said = [("communication", "transfer", each["matched_ns"] - each["wait_ns"]),
-                    ("compute", "waiting, while it computes", each["wait_ns"] - each["still_ns"]),
-                    ("idle", "waiting, standing still", each["still_ns"]),
-                    ("other", "met nobody", max(whole - each["matched_ns"], 0))]
-        parts = [Part(category, label, ns, pct_of(ns, longest)) for category, label, ns in said if ns > 0]
-        out.append({"label": each["label"], "parts": parts, "ns": whole, "late": each["late"], "hidden_pct": each["hidden_pct"]})
+            pieces = [("communication", "transfer", rank["matched_ns"] - rank["wait_ns"]),
+                      ("compute", "waiting, while it computes", rank["wait_ns"] - rank["still_ns"]),
+                      ("idle", "waiting, standing still", rank["still_ns"]),
+                      ("other", "met nobody", max(whole - rank["matched_ns"], 0))]
+        parts = [Part(category, label, ns, pct_of(ns, longest)) for category, label, ns in pieces if ns > 0]
+        out.append({"label": rank["label"], "parts": parts, "ns": whole, "late": rank["late"], "hidden_pct": rank["hidden_pct"]})
     return out
 
 
@@ -271,13 +271,13 @@ def cause_bars(numbers: Mapping[str, Any]) -> list[dict[str, Any]]:
     The parts add up to the windows.
     """
     out = []
-    for each in numbers["late"][:MOST_BARS]:
-        total = sum(each["causes_ns"].values())
-        if total > 0 and each["waited_ns"] > 0:
+    for rank in numbers["late"][:MOST_BARS]:
+        total = sum(rank["causes_ns"].values())
+        if total > 0 and rank["waited_ns"] > 0:
             parts = [Part(_CAUSE_CATEGORY[key], CAUSES[key], ns, 100 * ns / total)
-                     for key, ns in each["causes_ns"].items() if ns > 0]
-            out.append({"label": each["label"], "meetings": each["meetings"], "cost_ns": each["cost_ns"], "ns": total,
-                        "parts": parts, "host": each["host"], "kernels": each["kernels"], "window": each["window"]})
+                     for key, ns in rank["causes_ns"].items() if ns > 0]
+            out.append({"label": rank["label"], "meetings": rank["meetings"], "cost_ns": rank["cost_ns"], "ns": total,
+                        "parts": parts, "host": rank["host"], "kernels": rank["kernels"], "window": rank["window"]})
     return out
 
 

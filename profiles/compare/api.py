@@ -28,7 +28,7 @@ class CompareChoicesApi(APIView):
         query = request.query_params
         find, beside, kind = query.get("q", ""), query.get("beside", ""), query.get("kind", "")
         if query.get("of") == "builds":
-            found = choice_selectors.build_choices(find, beside)
+            choices = choice_selectors.build_choices(find, beside)
         else:
-            found = choice_selectors.profile_choices(find, beside, kind if kind in Profile.Kind.values else "")
-        return Response({"choices": plain(found)})
+            choices = choice_selectors.profile_choices(find, beside, kind if kind in Profile.Kind.values else "")
+        return Response({"choices": plain(choices)})

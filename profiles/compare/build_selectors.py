@@ -47,12 +47,12 @@ def build_heat(kind: str = "") -> Heat | None:
     None with fewer than two builds.
     """
     ready = Profile.objects.filter(status=Profile.Status.READY).exclude(build="")
-    for each in ([kind] if kind in KINDS else KINDS):
-        of_kind = ready.filter(kind=each)
+    for candidate in ([kind] if kind in KINDS else KINDS):
+        of_kind = ready.filter(kind=candidate)
         gpu = of_kind.order_by().values_list("gpu", flat=True).annotate(
             builds=Count("build", distinct=True)).filter(builds__gte=2).order_by("-builds").first()
         if gpu is not None:
-            return _heat(str(each), gpu, of_kind.filter(gpu=gpu))
+            return _heat(str(candidate), gpu, of_kind.filter(gpu=gpu))
     return None
 
 

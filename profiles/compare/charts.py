@@ -37,9 +37,9 @@ def paired_bars(result: Comparison, old: str, new: str) -> dict[str, Any] | None
     plot.hbar(y="y", right="ms", height=0.34, source=ColumnDataSource(_bars(chosen, labels, "old", old, 0.19)),
               legend_label=shorten(old, 40), line_color=None, fill_color=NEUTRAL)
     for verdicts, word, colour in _NEW:
-        mine = [at for at, row in enumerate(chosen) if row.verdict in verdicts]
+        mine = [index for index, row in enumerate(chosen) if row.verdict in verdicts]
         if mine:
-            bars = _bars([chosen[at] for at in mine], [labels[at] for at in mine], "new", new, -0.19)
+            bars = _bars([chosen[index] for index in mine], [labels[index] for index in mine], "new", new, -0.19)
             plot.hbar(y="y", right="ms", height=0.34, source=ColumnDataSource(bars), line_color=None, fill_color=colour,
                       legend_label=f"{shorten(new, 30)}{word}")
     plot.x_range.start = 0
@@ -84,8 +84,8 @@ def roofline_arrows(rows: Sequence[Row], facts: Mapping[int, tuple[Sequence[Any]
 
     It needs a roofline point on both sides.
     """
-    pairs = [(row, *facts[at]) for at, row in enumerate(rows)
-             if at in facts and all(facts[at]) and row.verdict != "unchanged"]
+    pairs = [(row, *facts[index]) for index, row in enumerate(rows)
+             if index in facts and all(facts[index]) and row.verdict != "unchanged"]
     old = [compare_point(_name(row), a) for row, a, _ in pairs]
     new = [compare_point(_name(row), b) for row, _, b in pairs]
     return compare_figure(old, new) if pairs else None

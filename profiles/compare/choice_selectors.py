@@ -57,8 +57,8 @@ def form_choices(query: Mapping[str, str]) -> dict[str, Any]:
     named = any(query[name] for name in ("a", "b", "build_a", "build_b"))
     left, right = (query["a"], query["b"]) if named else likely_pair()
     builds = build_choices(limit=LISTED)
-    chosen = [name for name in (query["build_a"], query["build_b"]) if name and name not in {each.value for each in builds}]
-    newest = [each.value for each in builds[:2]]
+    chosen = [name for name in (query["build_a"], query["build_b"]) if name and name not in {build.value for build in builds}]
+    newest = [build.value for build in builds[:2]]
     left_build, right_build = (query["build_a"], query["build_b"]) if named or len(newest) < 2 else (newest[1], newest[0])
     return {"profiles": with_chosen(profile_choices(limit=LISTED), (left, right)), "left": left, "right": right,
             "builds": [*builds, *(Choice(name, name, "") for name in chosen)], "left_build": left_build, "right_build": right_build,
@@ -67,7 +67,7 @@ def form_choices(query: Mapping[str, str]) -> dict[str, Any]:
 
 def with_chosen(choices: list[Choice], values: Iterable[str]) -> list[Choice]:
     """Return the choices with those of `values` (ids of profiles) that they lack: what is chosen always stands in the list."""
-    lacking = {int(value) for value in values if value.isdecimal() and len(value) < 19} - {int(each.value) for each in choices}
+    lacking = {int(value) for value in values if value.isdecimal() and len(value) < 19} - {int(choice.value) for choice in choices}
     return [*choices, *(profile_choice(row) for row in _ready().filter(pk__in=lacking))] if lacking else choices
 
 

@@ -80,15 +80,15 @@ def steps_with_verdicts(profile: Profile) -> tuple[Frame, Steps, list[StepVerdic
 
 
 def _pack_steps(profile: Profile) -> tuple[bytes, int, int, int] | tuple[()]:
-    found = steps_with_verdicts(profile) if profile.steps else None
-    if found is None:
+    judgement = steps_with_verdicts(profile) if profile.steps else None
+    if judgement is None:
         return ()
-    frame, steps, verdicts = found
+    frame, steps, verdicts = judgement
     if steps.source != "marked":
         return ()
     kernels = kernel_steps(frame, steps)
-    known = frame.call[frame.kernels] >= 0
-    step = np.where(known, kernels.ran if kernels.launched is None else kernels.launched, kernels.ran)
+    has_call = frame.call[frame.kernels] >= 0
+    step = np.where(has_call, kernels.ran if kernels.launched is None else kernels.launched, kernels.ran)
     counts = np.array([verdict.counts for verdict in verdicts] + [False], np.bool_)
     inside = counts[step]
     names = {span.name for span, verdict in zip(steps.spans, verdicts, strict=True) if verdict.counts}
@@ -116,7 +116,7 @@ def _pack_problems(profile: Profile) -> tuple[bytes, list[str]] | tuple[()]:
     if frame is None:
         return ()
     every = launches_of(frame)
-    texts = [f"{each.operator} {each.dims}" if each.dims else "" for each in every.problems]
+    texts = [f"{problem.operator} {problem.dims}" if problem.dims else "" for problem in every.problems]
     if not any(texts) or len(set(texts)) > MOST_TEXTS:
         return ()
     numbers = {text: number for number, text in enumerate(dict.fromkeys(["", *texts]))}

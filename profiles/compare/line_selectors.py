@@ -25,9 +25,9 @@ def factor_bars(why: Why | None) -> list[dict[str, Any]]:
     """The parts of the change as bars: width in percent of twice the largest part, and side."""
     if why is None:
         return []
-    largest = max(abs(each.part_ns) for each in why.factors) or 1.0
-    return [{"factor": each, "old": _SHOWN[each.key](each.old), "new": _SHOWN[each.key](each.new),
-             "width": f"{50 * abs(each.part_ns) / largest:.2f}", "worse": each.part_ns > 0} for each in why.factors]
+    largest = max(abs(factor.part_ns) for factor in why.factors) or 1.0
+    return [{"factor": factor, "old": _SHOWN[factor.key](factor.old), "new": _SHOWN[factor.key](factor.new),
+             "width": f"{50 * abs(factor.part_ns) / largest:.2f}", "worse": factor.part_ns > 0} for factor in why.factors]
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Line:
 
     @property
     def stalls(self) -> list[dict[str, Any]]:
-        return [{"name": each.name, "old": each.old, "new": each.new, "delta": f"{each.new - each.old:+.2f}"}
-                for each in (self.why.stalls if self.why else ())]
+        return [{"name": stall.name, "old": stall.old, "new": stall.new, "delta": f"{stall.new - stall.old:+.2f}"}
+                for stall in (self.why.stalls if self.why else ())]
 
     @property
     def sign(self) -> str:
@@ -112,10 +112,10 @@ def _shape_text(side: Side) -> str:
 def rows(compared: KernelComparison) -> list[Line]:
     old, new = _kernel_ids(compared.old), _kernel_ids(compared.new)
     lines = []
-    for at, row in enumerate(compared.result.rows):
+    for index, row in enumerate(compared.result.rows):
         a = old.get(row.old.name, (None, None)) if row.old else (None, None)
         b = new.get(row.new.name, (None, None)) if row.new else (None, None)
-        lines.append(Line(row, compared.counters.get(at, []), a[0], b[0], a[1], b[1], compared.whys.get(at)))
+        lines.append(Line(row, compared.counters.get(index, []), a[0], b[0], a[1], b[1], compared.whys.get(index)))
     return lines
 
 
@@ -151,7 +151,7 @@ class KernelLine:
 
 def kernel_lines(compared: KernelComparison, lines: list[Line]) -> list[KernelLine]:
     """Return the kernels, largest change first; `lines` as `rows` returned them."""
-    return [KernelLine(change, [lines[at] for at in change.rows]) for change in compared.result.kernels]
+    return [KernelLine(change, [lines[index] for index in change.rows]) for change in compared.result.kernels]
 
 
 def _kernel_ids(side: ComparisonSide) -> dict[str, tuple[int, int]]:

@@ -39,16 +39,16 @@ def operations_of(profile: Profile) -> LaunchOperations | None:
     parts, operations = packed
     arrays: list[Any] = [np.frombuffer(zlib.decompress(part), dtype) for part, (_, dtype) in zip(parts, _ARRAYS, strict=True)]
     operation, by_kernel, has_operator, *amounts = arrays
-    return LaunchOperations(operation, by_kernel, [Operation(*each) for each in operations], has_operator, *amounts)
+    return LaunchOperations(operation, by_kernel, [Operation(*row) for row in operations], has_operator, *amounts)
 
 
 def _pack(profile: Profile) -> tuple[list[bytes], list[tuple[str, ...]]] | tuple[()]:
     frame = page_frame(profile)
-    made = launch_operations(frame) if frame is not None else None
-    if made is None:
+    operations = launch_operations(frame) if frame is not None else None
+    if operations is None:
         return ()
-    return ([zlib.compress(getattr(made, name).astype(dtype).tobytes(), 1) for name, dtype in _ARRAYS],
-            [astuple(each) for each in made.operations])
+    return ([zlib.compress(getattr(operations, name).astype(dtype).tobytes(), 1) for name, dtype in _ARRAYS],
+            [astuple(operation) for operation in operations.operations])
 
 
 def too_large_text(profile: Profile) -> str:
@@ -71,11 +71,11 @@ def with_operations(table: pa.Table, made: LaunchOperations | None, index: Ints)
                    "has_operator": pa.array(np.zeros(count, np.bool_)), "flop": pa.array(nan), "bytes": pa.array(nan),
                    "work": pa.array(nan)}
     else:
-        at = np.minimum(index, made.operation.size - 1)
-        columns = {"operation": _texts(made.operation[at], made.operations),
-                   "by_kernel": _texts(made.by_kernel[at], made.operations),
-                   "has_operator": pa.array(made.has_operator[at]), "flop": pa.array(made.flop[at]),
-                   "bytes": pa.array(made.bytes[at]), "work": pa.array(made.call_work[at])}
+        positions = np.minimum(index, made.operation.size - 1)
+        columns = {"operation": _texts(made.operation[positions], made.operations),
+                   "by_kernel": _texts(made.by_kernel[positions], made.operations),
+                   "has_operator": pa.array(made.has_operator[positions]), "flop": pa.array(made.flop[positions]),
+                   "bytes": pa.array(made.bytes[positions]), "work": pa.array(made.call_work[positions])}
     for name, column in columns.items():
         table = table.append_column(name, column)
     return table
@@ -83,9 +83,9 @@ def with_operations(table: pa.Table, made: LaunchOperations | None, index: Ints)
 
 def _texts(codes: npt.NDArray[np.integer], operations: Sequence[Operation]) -> pa.Array:
     """A text column; operations that differ in what only people read are one."""
-    texts = {each.text: None for each in operations}
-    number = {text: at for at, text in enumerate(texts)}
-    own = np.array([number[each.text] for each in operations], np.int32)
+    texts = {operation.text: None for operation in operations}
+    number = {text: index for index, text in enumerate(texts)}
+    own = np.array([number[operation.text] for operation in operations], np.int32)
     return pa.DictionaryArray.from_arrays(pa.array(own[codes]), pa.array(list(texts), pa.string())).cast(pa.string())
 
 
@@ -94,8 +94,8 @@ def operation_rows(old: pa.Table, new: pa.Table, made: Iterable[LaunchOperations
     """Return both sides by what they compute; none where no trace of a side says it. `made`: of the traces of both."""
     rows = compare_operations(old, new, [UNKNOWN, *(each for one in made if one is not None for each in one.operations)],
                               old_units=old_units, new_units=new_units)
-    known = [row for row in rows if row.kind != UNKNOWN.kind]
-    both = any(row.old.launches for row in known) and any(row.new.launches for row in known)
+    named_rows = [row for row in rows if row.kind != UNKNOWN.kind]
+    both = any(row.old.launches for row in named_rows) and any(row.new.launches for row in named_rows)
     return rows if both else []
 
 
@@ -137,8 +137,8 @@ class OperationLine:
     def what(self) -> str:
         """"copy, backward"; of a kind of one operation both: "Activations: silu"."""
         only = self.row.parts[0].what if len(self.row.parts) == 1 else self.row.what
-        told = self.row.what if only.lower() == self.row.what.lower() else f"{self.row.what}: {only}"
-        return f"{told}, {self.row.phase}" if self.row.phase else told
+        text = self.row.what if only.lower() == self.row.what.lower() else f"{self.row.what}: {only}"
+        return f"{text}, {self.row.phase}" if self.row.phase else text
 
     @property
     def launches_text(self) -> str:
@@ -165,9 +165,9 @@ def _least_ns(rows: Sequence[OperationRow]) -> float:
 def operations_answer(rows: Sequence[OperationRow]) -> str:
     """Return the kinds of most change in a sentence: "Attention 13.3 ms → 551 µs (less work), …"; "" where nothing changed."""
     changed = [row for row in rows if row.verdict != "unchanged" and abs(row.delta_ns) >= _least_ns(rows)]
-    said = [f"{row.what if not at else row.what[:1].lower() + row.what[1:]} {time_text(row.old.ns)} → {time_text(row.new.ns)} "
-            f"({VERDICTS[row.verdict]})" for at, row in enumerate(changed[:3])]
-    return f"{', '.join(said)}." if said else ""
+    texts = [f"{row.what if not index else row.what[:1].lower() + row.what[1:]} {time_text(row.old.ns)} → {time_text(row.new.ns)} "
+             f"({VERDICTS[row.verdict]})" for index, row in enumerate(changed[:3])]
+    return f"{', '.join(texts)}." if texts else ""
 
 
 _NOTHING: Mapping[str, Any] = {"gpus": [], "kinds": []}     # of a trace that holds no GPU work

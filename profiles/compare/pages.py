@@ -33,7 +33,7 @@ def compare(request: HttpRequest) -> HttpResponse:
             return render(request, "profiles/compare.html", {**context, "error": error}, status=400)
         lines = line_selectors.rows(compared)
         kernels = line_selectors.kernel_lines(compared, lines)
-        several = [each for each in kernels if len(each.shapes) > 1]
+        several = [kernel for kernel in kernels if len(kernel.shapes) > 1]
         by_shape = query["rows"] == "shapes" or not several
         listed = len(lines) if by_shape else len(kernels)
         context |= {"compared": compared, "job": _job_of(compared), "timelines": _timelines(compared),
@@ -58,13 +58,13 @@ def progress(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"query": query, "links": query_without(query)}
     if query["model"] or query["profiles"]:
         try:
-            made = progress_selectors.progress(query)
+            history = progress_selectors.progress(query)
         except TraceError as error:
             return render(request, "profiles/progress.html",
                           {**context, "jobs": progress_selectors.jobs(), "error": error}, status=400)
-        longest_ns = max((stage.time_ns or 0.0 for stage in made.stages), default=0.0) or 1.0
-        lines = [{"stage": stage, "width": f"{100 * (stage.time_ns or 0.0) / longest_ns:.2f}"} for stage in made.stages]
-        context |= {"made": made, "lines": lines, "answer": progress_selectors.answer(made)}
+        longest_ns = max((stage.time_ns or 0.0 for stage in history.stages), default=0.0) or 1.0
+        lines = [{"stage": stage, "width": f"{100 * (stage.time_ns or 0.0) / longest_ns:.2f}"} for stage in history.stages]
+        context |= {"made": history, "lines": lines, "answer": progress_selectors.answer(history)}
     else:
         context |= {"jobs": progress_selectors.jobs()}
     return render(request, "profiles/progress.html", context)

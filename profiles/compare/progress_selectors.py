@@ -163,8 +163,8 @@ def progress(query: Mapping[str, str]) -> Progress:
     """
     if text := query.get("profiles", "").strip():
         ids = [int(part) for part in text.split(",") if part.strip().isdecimal() and len(part.strip()) < 19]
-        found = Profile.objects.in_bulk(ids)
-        rows = [found[pk] for pk in dict.fromkeys(ids) if pk in found]
+        profiles_by_id = Profile.objects.in_bulk(ids)
+        rows = [profiles_by_id[pk] for pk in dict.fromkeys(ids) if pk in profiles_by_id]
         if not rows or any(row.kind != Profile.Kind.TRACE or row.status != Profile.Status.READY for row in rows):
             raise TraceError("profiles", f"no ready traces {text[:80]}",
                              "give ids of traces, separated by commas, the oldest first")
@@ -197,10 +197,10 @@ def step_times(profile: Profile) -> StepTimes | None:
 
 
 def _pack_times(profile: Profile) -> tuple[tuple[float, ...], int, str] | tuple[()]:
-    found = steps_with_verdicts(profile)
-    if found is None:
+    judgement = steps_with_verdicts(profile)
+    if judgement is None:
         return ()
-    _, steps, verdicts = found
+    _, steps, verdicts = judgement
     longest: dict[str, float] = {}
     names = set()
     for span, verdict in zip(steps.spans, verdicts, strict=True):
@@ -211,9 +211,9 @@ def _pack_times(profile: Profile) -> tuple[tuple[float, ...], int, str] | tuple[
 
 
 def _stage(profile: Profile) -> Stage:
-    known = profile.summary.get("devices") or []
-    wall_ns = sum(device["wall_ns"] for device in known)
-    busy_pct = share_pct(sum(device["busy_ns"] for device in known), wall_ns)
+    devices = profile.summary.get("devices") or []
+    wall_ns = sum(device["wall_ns"] for device in devices)
+    busy_pct = share_pct(sum(device["busy_ns"] for device in devices), wall_ns)
     times = step_times(profile)
     if times is None:
         return Stage(profile, WALL, profile.wall_ns, None, 0, 0, "", busy_pct, float(profile.gpu_time_ns or 0),
@@ -261,10 +261,10 @@ def _kernels(before: Stage, stage: Stage) -> tuple[list[KernelStep], list[Kernel
     """The kernels that won and that lost most between two stages."""
     old, new = before.profile, stage.profile
     key = "progress-1:" + ":".join(f"{p.pk}.{p.attempts}.{p.sha256[:16]}" for p in (old, new)) + f":{stage.of}"
-    made = cache.get_or_set(key, lambda: _pack_kernels(old, new, before, stage), KEPT_S)
-    assert made is not None        # what _pack_kernels returns never is
-    won, lost = made
-    return [KernelStep(**each) for each in won], [KernelStep(**each) for each in lost]
+    changes = cache.get_or_set(key, lambda: _pack_kernels(old, new, before, stage), KEPT_S)
+    assert changes is not None        # what _pack_kernels returns never is
+    won, lost = changes
+    return [KernelStep(**fields) for fields in won], [KernelStep(**fields) for fields in lost]
 
 
 def _pack_kernels(old: Profile, new: Profile, before: Stage, stage: Stage) -> tuple[list[Any], list[Any]]:
@@ -274,13 +274,13 @@ def _pack_kernels(old: Profile, new: Profile, before: Stage, stage: Stage) -> tu
     # ranges and detected steps are no steps of the profile's row: the totals are divided here
     units = (1.0, 1.0) if compared.per == "step" or not per_step else (
         float(before.steps + before.steps_left_out), float(stage.steps + stage.steps_left_out))
-    told = [(kernel.new_total_ns / units[1] - kernel.old_total_ns / units[0], kernel) for kernel in compared.result.kernels]
-    told = [(delta_ns, kernel) for delta_ns, kernel in told
-            if kernel.verdict != "unchanged" or kernel.old_launches / units[0] != kernel.new_launches / units[1]]
-    ordered = sorted(told, key=lambda each: each[0])
+    changes = [(kernel.new_total_ns / units[1] - kernel.old_total_ns / units[0], kernel) for kernel in compared.result.kernels]
+    changes = [(delta_ns, kernel) for delta_ns, kernel in changes
+               if kernel.verdict != "unchanged" or kernel.old_launches / units[0] != kernel.new_launches / units[1]]
+    ordered = sorted(changes, key=lambda each: each[0])
     rows = compared.result.rows
-    won = [_pack(*each, rows[each[1].rows[0]]) for each in ordered[:CHANGED] if each[0] < 0]
-    lost = [_pack(*each, rows[each[1].rows[0]]) for each in reversed(ordered[-CHANGED:]) if each[0] > 0]
+    won = [_pack(*change, rows[change[1].rows[0]]) for change in ordered[:CHANGED] if change[0] < 0]
+    lost = [_pack(*change, rows[change[1].rows[0]]) for change in reversed(ordered[-CHANGED:]) if change[0] > 0]
     return won, lost
 
 

@@ -69,8 +69,8 @@ class ComparisonSide:
 
     @property
     def steps(self) -> int | None:
-        known = [profile.steps for profile in self.profiles]
-        return sum(step for step in known if step) if known and all(known) else None
+        counts = [profile.steps for profile in self.profiles]
+        return sum(step for step in counts if step) if counts and all(counts) else None
 
     def as_json(self) -> ComparedSideJson:
         return {"label": self.label, "build": self.build, "gpus": sorted(self.gpus), "steps": self.steps,
@@ -135,8 +135,8 @@ class KernelComparison:
         }
 
     def table(self) -> list[dict[str, Any]]:
-        return [{**_flat(row), "why": self.whys[at].sentence if at in self.whys else ""}
-                for at, row in enumerate(self.result.rows)]
+        return [{**_flat(row), "why": self.whys[index].sentence if index in self.whys else ""}
+                for index, row in enumerate(self.result.rows)]
 
 
 def comparison(query: Mapping[str, str]) -> KernelComparison:
@@ -155,18 +155,18 @@ def comparison(query: Mapping[str, str]) -> KernelComparison:
     counting = _steady(old, new) if per == "step" and kind == Profile.Kind.TRACE else {}
     if counting:
         old_units, new_units = (float(sum(counting[p.pk].steps for p in side.profiles)) for side in (old, new))
-    made = {p.pk: operations_of(p) for side in (old, new) for p in side.profiles} if kind == Profile.Kind.TRACE else {}
-    launches = _launches(old, counting, made), _launches(new, counting, made)
+    operations_by_id = {p.pk: operations_of(p) for side in (old, new) for p in side.profiles} if kind == Profile.Kind.TRACE else {}
+    launches = _launches(old, counting, operations_by_id), _launches(new, counting, operations_by_id)
     result = compare(*launches, old_units=old_units, new_units=new_units)
     counters: dict[int, list[CounterChange]] = {}
     facts, whys = {}, {}
     if kind == Profile.Kind.COUNTERS:
         facts, whys = _facts(old, new, result), _whys(old, new, result)
-        counters = {at: counter_changes(before, after, COUNTERS) for at, (before, after) in facts.items()}
-    notes = [*_notes(old, new, per), *_left_out(old, new, counting), *_too_large(old, new, made)]
+        counters = {index: counter_changes(before, after, COUNTERS) for index, (before, after) in facts.items()}
+    notes = [*_notes(old, new, per), *_left_out(old, new, counting), *_too_large(old, new, operations_by_id)]
     step = step_of_profiles(old.profiles, new.profiles) if kind == Profile.Kind.TRACE else None
-    operations = operation_rows(*launches, made.values(), old_units, new_units) if made else []
-    return KernelComparison(old, new, str(kind), [str(each) for each in kinds], per, result, notes, counters, facts, whys, step,
+    operations = operation_rows(*launches, operations_by_id.values(), old_units, new_units) if operations_by_id else []
+    return KernelComparison(old, new, str(kind), [str(kind) for kind in kinds], per, result, notes, counters, facts, whys, step,
                             operations)
 
 
@@ -201,13 +201,13 @@ def _units(asked: str, old: ComparisonSide, new: ComparisonSide) -> tuple[str, f
 def _steady(old: ComparisonSide, new: ComparisonSide) -> dict[int, Steady]:
     """By profile; empty where not every profile of both sides says which of its steps count."""
     by_profile = {profile.pk: steady(profile) for side in (old, new) for profile in side.profiles}
-    known = {pk: each for pk, each in by_profile.items() if each is not None and each.steps}
-    return known if len(known) == len(by_profile) else {}
+    steady_by_id = {pk: entry for pk, entry in by_profile.items() if entry is not None and entry.steps}
+    return steady_by_id if len(steady_by_id) == len(by_profile) else {}
 
 
 def _left_out(old: ComparisonSide, new: ComparisonSide, counting: Mapping[int, Steady]) -> list[str]:
-    told = [(side.label, sum(counting[p.pk].left_out for p in side.profiles if p.pk in counting)) for side in (old, new)]
-    words = [f"{count} of {label}" for label, count in told if count]
+    counts = [(side.label, sum(counting[p.pk].left_out for p in side.profiles if p.pk in counting)) for side in (old, new)]
+    words = [f"{count} of {label}" for label, count in counts if count]
     return [f"Steps that compile, warm up or hold no GPU work are left out: {', '.join(words)}."] if words else []
 
 
@@ -218,7 +218,7 @@ def _too_large(old: ComparisonSide, new: ComparisonSide, made: Mapping[int, Laun
 
 def _launches(side: ComparisonSide, counting: Mapping[int, Steady], made: Mapping[int, LaunchOperations | None]) -> pa.Table:
     tables = []
-    for at, profile in enumerate(side.profiles):
+    for number, profile in enumerate(side.profiles):
         table = launches_read(profile.pk)
         if profile.pk in counting:
             inside = counting[profile.pk].launches
@@ -226,7 +226,7 @@ def _launches(side: ComparisonSide, counting: Mapping[int, Steady], made: Mappin
         position = table["index"].to_numpy()
         table = table.append_column("problem", problems(profile, position))
         table = with_operations(table, made[profile.pk], position) if profile.pk in made else table
-        index = pc.add(table["index"], pa.scalar(at * _RUN, pa.int64()))
+        index = pc.add(table["index"], pa.scalar(number * _RUN, pa.int64()))
         tables.append(table.set_column(table.schema.get_field_index("index"), "index", index))
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
@@ -236,32 +236,32 @@ def _whys(old: ComparisonSide, new: ComparisonSide, result: Comparison) -> dict[
     rows = [(at, row) for at, row in enumerate(result.rows) if row.old and row.new and row.verdict != "unchanged"][:EXPLAINED]
     sides: list[dict[int, dict[str, float]]] = []
     for side, name in ((old, "old"), (new, "new")):
-        wanted = {index for _, row in rows for index in getattr(row, name).indexes[:_LAUNCHES]}
-        sides.append({at * _RUN + launch: metrics for at, profile in enumerate(side.profiles)
+        indexes = {index for _, row in rows for index in getattr(row, name).indexes[:_LAUNCHES]}
+        sides.append({place * _RUN + launch: metrics for place, profile in enumerate(side.profiles)
                       for launch, metrics in metrics_by_name(
-                          profile.pk, WANTED, [index - at * _RUN for index in wanted if index // _RUN == at]).items()})
+                          profile.pk, WANTED, [index - place * _RUN for index in indexes if index // _RUN == place]).items()})
     whys = {}
-    for at, row in rows:
+    for number, row in rows:
         a, b = ([side[index] for index in getattr(row, name).indexes[:_LAUNCHES] if index in side]
                 for side, name in zip(sides, ("old", "new"), strict=True))
-        told = why(a, b)
-        if told is not None:
-            whys[at] = told
+        reason = why(a, b)
+        if reason is not None:
+            whys[number] = reason
     return whys
 
 
 def _facts(old: ComparisonSide, new: ComparisonSide, result: Comparison) -> dict[int, Any]:
     """Facts of the launches behind each row that has both sides."""
     by_old, by_new = _facts_by_position(old), _facts_by_position(new)
-    return {at: ([by_old[index] for index in row.old.indexes if index in by_old],
-                 [by_new[index] for index in row.new.indexes if index in by_new])
-            for at, row in enumerate(result.rows) if row.old and row.new}
+    return {number: ([by_old[index] for index in row.old.indexes if index in by_old],
+                     [by_new[index] for index in row.new.indexes if index in by_new])
+            for number, row in enumerate(result.rows) if row.old and row.new}
 
 
 def _facts_by_position(side: ComparisonSide) -> dict[int, Mapping[str, Any]]:
-    at = {profile.pk: position for position, profile in enumerate(side.profiles)}
-    rows = LaunchCounters.objects.filter(profile__in=at, incomplete="").values_list("profile_id", "index", "facts")
-    return {at[profile_id] * _RUN + index: facts for profile_id, index, facts in rows}
+    position_by_id = {profile.pk: position for position, profile in enumerate(side.profiles)}
+    rows = LaunchCounters.objects.filter(profile__in=position_by_id, incomplete="").values_list("profile_id", "index", "facts")
+    return {position_by_id[profile_id] * _RUN + index: facts for profile_id, index, facts in rows}
 
 
 def _notes(old: ComparisonSide, new: ComparisonSide, per: str) -> list[str]:

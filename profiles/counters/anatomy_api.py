@@ -23,15 +23,15 @@ class AnatomyApi(APIView):
     def get(self, request: Request, pk: int, kernel_pk: int) -> Response | HttpResponse:
         """Speed of light by part, memory chart and tables, pipes, instruction mix, schedulers, the details page's sections."""
         kernel = KernelStat.find_or_404(pk, kernel_pk)
-        kind, asked = asked_format(request), request.query_params.get("table", "")
+        kind, table_name = asked_format(request), request.query_params.get("table", "")
         document = selectors.anatomy_json(kernel, request.query_params)
         if document is None:
             raise NotFound("no such launch was measured" if "launch" in request.query_params else
                            "no launch of this kernel was measured: it takes a report of Nsight Compute")
-        if not kind and not asked:
+        if not kind and not table_name:
             return Response(document)
         tables = selectors.tables_of(document)
-        if asked not in tables:
+        if table_name not in tables:
             raise NotFound(f"table must be one of {', '.join(tables)}")
-        columns, rows = tables[asked]
-        return table_response(table_of_cells(columns, rows), f"{kernel.short_name[:80]}-{asked}", kind or "csv")
+        columns, rows = tables[table_name]
+        return table_response(table_of_cells(columns, rows), f"{kernel.short_name[:80]}-{table_name}", kind or "csv")

@@ -55,18 +55,18 @@ def beside(kernel: KernelStat) -> list[Beside]:
     other = Profile.Kind.TRACE if is_counted else Profile.Kind.COUNTERS
     rows = KernelStat.objects.filter(family=kernel.family_id, profile__kind=other, profile__gpu=profile.gpu,
                                      profile__status=Profile.Status.READY).select_related("profile").order_by("-profile__created")
-    found = list(rows[:MOST])
+    stats = list(rows[:MOST])
     if is_counted:
-        whole = _whole(kernel) if found else None
-        return [Beside(each, kernel, whole, _share_a_shape(each, kernel)) for each in found]
-    return [Beside(kernel, each, _whole(each), _share_a_shape(kernel, each)) for each in found]
+        whole = _whole(kernel) if stats else None
+        return [Beside(stat, kernel, whole, _share_a_shape(stat, kernel)) for stat in stats]
+    return [Beside(kernel, stat, _whole(stat), _share_a_shape(kernel, stat)) for stat in stats]
 
 
 def _share_a_shape(timed: KernelStat, counted: KernelStat) -> bool:
     reports = [FamilyCounters(0, "", LaunchShape(row.grid, row.block, row.flop), float(row.total_ns), row.roof_pct,
                               launches=row.launches) for row in counted.shapes.all()]
     return any(is_same_shape(FamilyTime(0, "", LaunchShape(row.grid, row.block, row.flop), timed.category, float(row.total_ns),
-                                        row.launches), each) for row in timed.shapes.all() for each in reports)
+                                        row.launches), report) for row in timed.shapes.all() for report in reports)
 
 
 def _whole(kernel: KernelStat) -> LaunchFacts | None:
@@ -91,10 +91,10 @@ class KernelPage:
 
     def context(self) -> dict[str, Any]:
         """Return every part under its name, as a template calls it when it comes to it."""
-        made: dict[str, Callable[[], Any]] = {
+        getters: dict[str, Callable[[], Any]] = {
             name: partial(getattr, self, name) for name, value in vars(KernelPage).items()
             if isinstance(value, cached_property) and not name.startswith("_")}
-        return {"kernel": self.kernel, "profile": self.profile} | made
+        return {"kernel": self.kernel, "profile": self.profile} | getters
 
     # which launches
 
@@ -122,9 +122,9 @@ class KernelPage:
 
     @cached_property
     def whole(self) -> LaunchFacts | None:
-        one = self.launch
+        launch = self.launch
         return counters.combine_launches([facts for facts in self.known
-                                          if not self.single or (one is not None and facts.index == one.index)])
+                                          if not self.single or (launch is not None and facts.index == launch.index)])
 
     @cached_property
     def longest(self) -> int | None:
@@ -152,8 +152,8 @@ class KernelPage:
 
     @cached_property
     def calculated_pct(self) -> float | None:
-        found: float | None = (self.profile.summary.get("calculated_occupancy") or {}).get(self.kernel.name)
-        return found
+        occupancy_pct: float | None = (self.profile.summary.get("calculated_occupancy") or {}).get(self.kernel.name)
+        return occupancy_pct
 
     @cached_property
     def rules(self) -> list[dict[str, Any]]:
@@ -190,7 +190,7 @@ class KernelPage:
 
     @cached_property
     def measured_version(self) -> tuple[Any, ...]:
-        return tuple(sorted((device, one.label, one.url) for device, one in by_device(self.known, self._measured).items()))
+        return tuple(sorted((device, source.label, source.url) for device, source in by_device(self.known, self._measured).items()))
 
     @cached_property
     def points(self) -> list[dict[str, Any]]:
@@ -199,7 +199,7 @@ class KernelPage:
 
     @cached_property
     def ceilings(self) -> list[dict[str, Any]]:
-        return [each.as_json() for each in ceilings(self.known, by_device(self.known, self._measured))]
+        return [ceiling.as_json() for ceiling in ceilings(self.known, by_device(self.known, self._measured))]
 
     @cached_property
     def ladder(self) -> list[dict[str, Any]]:
@@ -277,7 +277,7 @@ class KernelPage:
 
     @cached_property
     def same_shape(self) -> bool:
-        return len({(str(each.grid), str(each.block)) for each in self.known}) == 1
+        return len({(str(facts.grid), str(facts.block)) for facts in self.known}) == 1
 
     @property
     def _whole(self) -> LaunchFacts:

@@ -126,7 +126,7 @@ def _rule(rule: Mapping[str, Any], left_out: str, at_most_ns: float | None) -> d
     capped = worth_ns is not None and at_most_ns is not None and at_most_ns < 0.995 * worth_ns
     return {**rule, "pieces": rules.pieces(rule["text"]), "left_out": left_out, "capped": capped,
             "worth_ns": at_most_ns if capped else worth_ns,
-            "focus": [{**each, "info": rules.plain(each.get("info") or "")} for each in rule["focus"]]}
+            "focus": [{**focus, "info": rules.plain(focus.get("info") or "")} for focus in rule["focus"]]}
 
 
 SHOWN_PARTS = 8                          # of a side of the speed of light before "the rest"
@@ -137,9 +137,9 @@ SHOWN_WAVES = 24
 def chosen_launch(rows: Sequence[LaunchCounters], params: Mapping[str, str]) -> LaunchCounters | None:
     """Return the launch `?launch=INDEX`, else the longest of those that were measured."""
     whole = [row for row in rows if not row.incomplete]
-    asked = params.get("launch", "")
-    if asked.isascii() and asked.isdecimal() and len(asked) < 10:
-        return next((row for row in whole if row.index == int(asked)), None)
+    index_text = params.get("launch", "")
+    if index_text.isascii() and index_text.isdecimal() and len(index_text) < 10:
+        return next((row for row in whole if row.index == int(index_text)), None)
     return max(whole, key=lambda row: row.duration_ns or 0.0, default=None)
 
 

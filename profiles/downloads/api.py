@@ -40,9 +40,9 @@ class ExportView(AreaView):
         form = PartQuery(data={key: value for key, value in request.query_params.items() if key in PartQuery().fields},
                          context={"tracks": len(timeline.tracks)})
         form.is_valid(raise_exception=True)
-        given, everything = form.validated_data, whole(timeline)
-        start, end = given["start"], everything.end_ns if given["end"] is None else min(given["end"], everything.end_ns)
-        tracks = tuple(given["tracks"]) if given["tracks"] is not None else None
+        fields, everything = form.validated_data, whole(timeline)
+        start, end = fields["start"], everything.end_ns if fields["end"] is None else min(fields["end"], everything.end_ns)
+        tracks = tuple(fields["tracks"]) if fields["tracks"] is not None else None
         return Area(start, max(start, end), tracks), "" if (start, end) == (0, everything.end_ns) else f"-{start}-{end}"
 
 

@@ -46,14 +46,14 @@ def hit_tables(timeline: Timeline, query: dict[str, Any]) -> Iterator[pa.Table]:
     """HITS of a search by start, a page at a time."""
     while not hits(timeline, query, 1)["complete"]:       # before that, which hit is the first is not known
         yield HITS.empty_table()
-    offset, told = 0, True
-    while told:
-        told = search(timeline, {**query, "offset": offset, "limit": _PAGE, "around": None})["slices"]
-        offset += len(told)
-        tracks = [timeline.tracks[each["track"]] for each in told]
-        columns = {"slice": [each["id"] for each in told], "group": [track["group"] for track in tracks],
+    offset, page = 0, True
+    while page:
+        page = search(timeline, {**query, "offset": offset, "limit": _PAGE, "around": None})["slices"]
+        offset += len(page)
+        tracks = [timeline.tracks[hit["track"]] for hit in page]
+        columns = {"slice": [hit["id"] for hit in page], "group": [track["group"] for track in tracks],
                    "track": [track["name"] for track in tracks],
-                   **{name: [each[name] for each in told] for name in ("start_ns", "dur_ns", "name", "category", "depth")}}
+                   **{name: [hit[name] for hit in page] for name in ("start_ns", "dur_ns", "name", "category", "depth")}}
         yield pa.table([pa.array(columns[field.name], field.type) for field in HITS], schema=HITS)
 
 
@@ -157,13 +157,13 @@ def _details(timeline: Timeline, ids: Ints) -> pa.Array:
     """The remaining arguments, as `,"name":value` texts."""
     used, place = np.unique(ids, return_inverse=True)
     texts = dict.fromkeys(used.tolist(), "")
-    wanted = used[used >= 0]
-    if wanted.size:
+    detail_ids = used[used >= 0]
+    if detail_ids.size:
         with pq.ParquetFile(store.local_path(store.key(timeline.profile_id, "details.parquet"))) as file:
             first = 0
             for group in range(file.num_row_groups):
                 last = first + file.metadata.row_group(group).num_rows
-                mine = wanted[(wanted >= first) & (wanted < last)]
+                mine = detail_ids[(detail_ids >= first) & (detail_ids < last)]
                 if mine.size:
                     column = file.read_row_group(group, ["detail"])["detail"].take(pa.array(mine - first))
                     texts |= dict(zip(mine.tolist(), (_members(text) for text in column.to_pylist()), strict=True))
@@ -261,7 +261,7 @@ def _number(text: str | None) -> int | str | None:
 
 def _places(timeline: Timeline) -> Places:
     """Per track its `"pid":…,"tid":…`, as the file had them; one of its own where it had none or shares it with another."""
-    taken: set[tuple[Any, Any, bool]] = set()
+    keys: set[tuple[Any, Any, bool]] = set()
     out: list[tuple[Any, Any]] = []
     for track in timeline.tracks:
         gpu = track["kind"] == "stream"
@@ -269,9 +269,9 @@ def _places(timeline: Timeline) -> Places:
         tid = track["stream"] if gpu and track["stream"] is not None else _number(track["tid"])
         pid = track["group"] if pid is None else pid
         tid = track["id"] if tid is None else tid
-        if (str(pid), str(tid), gpu) in taken and track["kind"] != "counter":
+        if (str(pid), str(tid), gpu) in keys and track["kind"] != "counter":
             tid = 1_000_000 + track["id"]
-        taken.add((str(pid), str(tid), gpu))
+        keys.add((str(pid), str(tid), gpu))
         out.append((pid, tid))
     return pa.array([f'"pid":{json.dumps(pid)},"tid":{json.dumps(tid)}' for pid, tid in out] or [""], pa.string()), out
 
@@ -335,9 +335,9 @@ def _samples(timeline: Timeline, area: Area, tracks: list[int], places: Places) 
     head = pa.array(heads or [""], pa.string())
     for batch in _batches(timeline, "samples.parquet"):
         track, time, value = (batch[name].to_numpy(zero_copy_only=False) for name in ("track", "time_ns", "value"))
-        at = _within(area, tracks, track, time)
-        at = at[np.isfinite(value[at])]
-        if at.size:
-            shown = pa.array([repr(each) for each in value[at].tolist()], pa.string())
-            lines = join_texts(head.take(pa.array(track[at])), shown, '},"ts":', microseconds(time[at]), "}")
+        positions = _within(area, tracks, track, time)
+        positions = positions[np.isfinite(value[positions])]
+        if positions.size:
+            shown = pa.array([repr(sample) for sample in value[positions].tolist()], pa.string())
+            lines = join_texts(head.take(pa.array(track[positions])), shown, '},"ts":', microseconds(time[positions]), "}")
             yield ",\n".join(lines.to_pylist()).encode()

@@ -68,7 +68,7 @@ class TableApi(APIView):
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BYTES:
             raise TraceError("request", f"the table has more than {MAX_BYTES >> 20} MB", "filter it, or take the API's own address")
         kind = asked_format(request) or "csv"
-        given = validated(CellsSerializer, request.data)
-        named = [(str(each.get("name", ""))[:200] or f"column {i + 1}", str(each.get("type", "")))
-                 for i, each in enumerate(given["columns"])]
-        return table_response(table_of_cells(named, given["rows"]), given["name"] or "table", kind)
+        payload = validated(CellsSerializer, request.data)
+        named = [(str(column.get("name", ""))[:200] or f"column {i + 1}", str(column.get("type", "")))
+                 for i, column in enumerate(payload["columns"])]
+        return table_response(table_of_cells(named, payload["rows"]), payload["name"] or "table", kind)

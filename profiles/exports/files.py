@@ -138,9 +138,9 @@ def table_of_cells(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[A
     """
     names: list[str] = []
     for name in (_clean(name) for name, _ in columns):
-        taken = sum(other == name or re.fullmatch(re.escape(name) + r" \(\d+\)", other) is not None for other in names)
-        names.append(f"{name} ({taken + 1})" if taken else name)
-    cells = [[row[at] if at < len(row) else None for row in rows] for at in range(len(names))]
+        count = sum(other == name or re.fullmatch(re.escape(name) + r" \(\d+\)", other) is not None for other in names)
+        names.append(f"{name} ({count + 1})" if count else name)
+    cells = [[row[index] if index < len(row) else None for row in rows] for index in range(len(names))]
     return pa.Table.from_arrays([_column(values, kind == "text") for values, (_, kind) in zip(cells, columns, strict=True)], names)
 
 
@@ -163,7 +163,7 @@ def _text(value: Any) -> str | None:
         return _clean(value)
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return _clean(" ".join(value))
     return _clean(json.dumps(value, ensure_ascii=False, default=_word))
 
@@ -206,10 +206,10 @@ class _Pieces(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        held = bytes(data)
-        self._held.append(held)
-        self._at += len(held)
-        return len(held)
+        piece = bytes(data)
+        self._held.append(piece)
+        self._at += len(piece)
+        return len(piece)
 
     def tell(self) -> int:
         return self._at

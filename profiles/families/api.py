@@ -48,7 +48,7 @@ class FamilyListApi(APIView):
         next_offset = upto if limit and upto < min(ranking.count, selectors.MOST) else None
         families: Any = document["families"][offset:]
         if kind:
-            rows = [[each[name] for name, _ in _COLUMNS] for each in families]
+            rows = [[family[name] for name, _ in _COLUMNS] for family in families]
             return table_response(table_of_cells(_COLUMNS, rows), "kernels", kind)
         return Response({**document, "families": families, "next_offset": next_offset}, headers=link_header(request, next_offset))
 
@@ -90,7 +90,7 @@ class ShapeApi(APIView):
         page = launch_selectors.shape_page(shape)
         return Response({"profile": page["profile"].pk, "kernel": page["kernel"].name, "family": page["kernel"].family_id,
                          "grid": shape.grid, "block": shape.block, "answer": page["answer"], "total": page["total"],
-                         "launches": [launch_selectors.launch_json(each) for each in page["launches"]]})
+                         "launches": [launch_selectors.launch_json(launch) for launch in page["launches"]]})
 
 
 class FamilyEditSerializer(serializers.Serializer[Any]):
@@ -118,14 +118,14 @@ class FamilyEditsApi(Refusing):
     @extend_schema(operation_id="kernels_edit", request=FamilyEditSerializer, responses={201: json_selectors.FamilyEditJson})
     def post(self, request: Request) -> Response:
         """Merge two families, split kernels off one, rename one."""
-        asked = validated(FamilyEditSerializer, request.data)
-        family = get_object_or_404(KernelFamily, pk=asked["family"])
-        if asked["kind"] == FamilyEdit.Kind.MERGE:
-            edit = services.family_merge(family, get_object_or_404(KernelFamily, pk=asked.get("into", 0)), by=request.user)
-        elif asked["kind"] == FamilyEdit.Kind.SPLIT:
-            edit = services.family_split(family, asked.get("names", []), name=asked.get("name", ""), by=request.user)
+        payload = validated(FamilyEditSerializer, request.data)
+        family = get_object_or_404(KernelFamily, pk=payload["family"])
+        if payload["kind"] == FamilyEdit.Kind.MERGE:
+            edit = services.family_merge(family, get_object_or_404(KernelFamily, pk=payload.get("into", 0)), by=request.user)
+        elif payload["kind"] == FamilyEdit.Kind.SPLIT:
+            edit = services.family_split(family, payload.get("names", []), name=payload.get("name", ""), by=request.user)
         else:
-            edit = services.family_rename(family, asked.get("name", ""), by=request.user)
+            edit = services.family_rename(family, payload.get("name", ""), by=request.user)
         return Response(json_selectors.edit_json(edit), status=201)
 
 
@@ -148,8 +148,8 @@ class FamilyNotesApi(Refusing):
     @extend_schema(operation_id="kernels_note_create", request=FamilyNoteSerializer, responses={201: json_selectors.FamilyNoteJson})
     def post(self, request: Request, pk: int) -> Response:
         """Write a note about a kernel."""
-        given = validated(FamilyNoteSerializer, request.data)
-        note = services.note_create(get_object_or_404(KernelFamily, pk=pk), text=given["text"], by=request.user)
+        payload = validated(FamilyNoteSerializer, request.data)
+        note = services.note_create(get_object_or_404(KernelFamily, pk=pk), text=payload["text"], by=request.user)
         return Response(json_selectors.note_json(note), status=201)
 
 

@@ -126,11 +126,11 @@ def _refresh(model: str, gpu: str, kind: str, new: str, old: str) -> bool:
 
 def _changes(compared: KernelComparison, new: Sequence[int]) -> list[BuildChange]:
     """Slower and faster ones, most time first."""
-    rows = [(at, row) for at, row in enumerate(compared.result.rows) if row.verdict in ("slower", "faster")][:KEPT_CHANGES]
+    rows = [(index, row) for index, row in enumerate(compared.result.rows) if row.verdict in ("slower", "faster")][:KEPT_CHANGES]
     names = {text(row.new.name) for _, row in rows if row.new}
     kernels = dict(KernelStat.objects.filter(profile__in=new, name__in=names).order_by("profile_id").values_list("name", "pk"))
-    return [_change(row, number, kernels, compared.whys[at].sentence if at in compared.whys else "")
-            for number, (at, row) in enumerate(rows)]
+    return [_change(row, number, kernels, compared.whys[index].sentence if index in compared.whys else "")
+            for number, (index, row) in enumerate(rows)]
 
 
 def _change(row: Row, number: int, kernels: dict[str, int], why: str) -> BuildChange:
@@ -255,10 +255,10 @@ def families_catch_up(everything: bool = False) -> dict[str, int]:
     lacking = Profile.objects.filter(status=Profile.Status.READY, kernels__isnull=False).exclude(kind=Profile.Kind.SUMMARY)
     if not everything:
         lacking = lacking.exclude(kernels__shapes__p50_ns__isnull=False)
-    made = 0
+    profile_count = 0
     for profile in lacking.distinct().order_by("pk"):
         try:
-            made += bool(shapes_make(profile))
+            profile_count += bool(shapes_make(profile))
         except Exception:
             log.exception("profile %s: the shapes of its kernels failed", profile.pk)
-    return {"kernels": kernels, "profiles": made, "pairs": pairs_refresh()}
+    return {"kernels": kernels, "profiles": profile_count, "pairs": pairs_refresh()}

@@ -39,9 +39,9 @@ def worth_fixing(limit: int, filters: Mapping[str, str] | None = None) -> list[F
     scope = filters or {}
     lines = ranking(scope, limit).lines
     if len(lines) < limit:
-        seen = {line.family.pk for line in lines}
+        family_ids = {line.family.pk for line in lines}
         counted = ranking({**scope, "kind": str(Profile.Kind.COUNTERS)}).lines
-        lines = [*lines, *(line for line in counted if line.family.pk not in seen)][:limit]
+        lines = [*lines, *(line for line in counted if line.family.pk not in family_ids)][:limit]
     findings = (Finding.objects.filter(kernel__family__in=[line.family.pk for line in lines], worth_ns__gt=0)
                 .select_related("kernel__profile").order_by("kernel__family_id", "-worth_ns", "id").distinct("kernel__family_id"))
     best = {finding.kernel.family_id: finding for finding in findings if finding.kernel}
@@ -93,8 +93,8 @@ def _ids(profiles: list[int]) -> str:
 def pairs() -> list[BuildPair]:
     """Newest first; one whose profiles are gone is left out until a worker has made it anew."""
     rows = list(BuildPair.objects.prefetch_related("changes__pair"))
-    wanted = {pk for pair in rows for pk in (*pair.old_profiles, *pair.new_profiles)}
-    there = dict(Profile.objects.filter(pk__in=wanted).values_list("pk", "created"))
+    profile_ids = {pk for pair in rows for pk in (*pair.old_profiles, *pair.new_profiles)}
+    there = dict(Profile.objects.filter(pk__in=profile_ids).values_list("pk", "created"))
     whole = [pair for pair in rows if all(pk in there for pk in (*pair.old_profiles, *pair.new_profiles))]
     return sorted(whole, key=lambda pair: max((there[pk] for pk in pair.new_profiles), default=pair.made), reverse=True)
 

@@ -65,17 +65,17 @@ class RankingJson(TypedDict):
 
 
 def line_json(line: Line) -> FamilyLineJson:
-    one = line.worth
+    worth = line.worth
     return {
         "family": line.family.pk, "name": line.name, "function": line.family.function, "op": line.family.op,
-        "dtype": line.family.dtype, "category": one.category, "total_ns": one.total_ns, "launches": one.launches,
-        "share_pct": line.share_pct, "profiles": line.profiles, "builds": list(line.builds), "gpus": one.gpus,
-        "known_ns": one.known_ns, "recoverable_ns": one.recoverable_ns,
-        "expected_ns": one.expected_ns, "expected_low_ns": one.interval_ns[0] if one.interval_ns else None,
-        "expected_high_ns": one.interval_ns[1] if one.interval_ns else None, "estimated_ns": one.estimated_ns,
-        "estimate_ns": one.estimate_ns, "unknown_ns": one.unknown_ns, "basis": one.basis, "basis_text": line.basis,
-        "at_most_ns": one.at_most_ns, "roof_pct": one.roof_pct, "shapes_roof_pct": one.shapes_roof_pct,
-        "roof_side": one.side, "rule_ns": one.rule_ns, "rule": one.rule,
+        "dtype": line.family.dtype, "category": worth.category, "total_ns": worth.total_ns, "launches": worth.launches,
+        "share_pct": line.share_pct, "profiles": line.profiles, "builds": list(line.builds), "gpus": worth.gpus,
+        "known_ns": worth.known_ns, "recoverable_ns": worth.recoverable_ns,
+        "expected_ns": worth.expected_ns, "expected_low_ns": worth.interval_ns[0] if worth.interval_ns else None,
+        "expected_high_ns": worth.interval_ns[1] if worth.interval_ns else None, "estimated_ns": worth.estimated_ns,
+        "estimate_ns": worth.estimate_ns, "unknown_ns": worth.unknown_ns, "basis": worth.basis, "basis_text": line.basis,
+        "at_most_ns": worth.at_most_ns, "roof_pct": worth.roof_pct, "shapes_roof_pct": worth.shapes_roof_pct,
+        "roof_side": worth.side, "rule_ns": worth.rule_ns, "rule": worth.rule,
         "why": line.why, "url": reverse("family", args=[line.family.pk]), "actions": plain(line.actions),
     }
 
@@ -231,7 +231,7 @@ def family_json(family: KernelFamily) -> FamilyJson:
                      for run in page["runs"]],
         "changes": [change_json(change) for change in page["changes"]],
         "advice": plain([line.advice for line in page["advice"]]),
-        "decisions": [decision_json(each) for each in page["decisions"]],
+        "decisions": [decision_json(decision) for decision in page["decisions"]],
         "findings": [{"profile": finding.profile_id, "rule": finding.rule, "severity": finding.severity, "title": finding.title,
                       "advice": finding.advice, "worth_ns": finding.worth_ns} for finding in page["findings"]],
         "names": plain(page["members"]), "edits": [edit_json(edit) for edit in page["edits"]],

@@ -68,8 +68,8 @@ def cached_answer(key: Hashable, make: Callable[[], Answer]) -> Answer:
         return make()
     key = (connection.settings_dict["NAME"], current().sees, key)
     with _lock:
-        at_s, seen, answer = _kept.get(key, (0.0, (), None))
-        if seen != tuple(state) or time.monotonic() - at_s > KEPT_FOR_S:
+        at_s, old_state, answer = _kept.get(key, (0.0, (), None))
+        if old_state != tuple(state) or time.monotonic() - at_s > KEPT_FOR_S:
             answer = make()
             _kept[key] = (time.monotonic(), tuple(state), answer)
         _kept.move_to_end(key)

@@ -66,8 +66,8 @@ def _matching(every: Launches, frame: Frame, shape: KernelShape) -> Any:
     own = [shape] if shape.shapes == 1 else list(KernelShape.objects.filter(kernel=shape.kernel, shapes=1))
     for code in (code for code, name in enumerate(frame.names) if name == shape.kernel.name):
         mine = np.zeros(every.rows.size, np.bool_)
-        for each in own:
-            mine |= every.of(code, each.grid, each.block, Problem(each.operator, each.dims, each.dtype))
+        for variant in own:
+            mine |= every.of(code, variant.grid, variant.block, Problem(variant.operator, variant.dims, variant.dtype))
         mask |= mine if shape.shapes == 1 else (every.names == code) & ~mine
     return mask
 
@@ -94,7 +94,7 @@ def _of_shape(facts: dict[str, Any], shape: KernelShape) -> bool:
 def _answer(shape: KernelShape, launches: Sequence[Launch]) -> str:
     if not launches:
         return "The launches are not stored any more"
-    durations = np.array([each.dur_ns for each in launches])
+    durations = np.array([launch.dur_ns for launch in launches])
     low, middle, high = (time_text(float(value)) for value in (durations.min(), np.median(durations), durations.max()))
     spread = f"{low} to {high}, {middle} at the median"
     sized = f"grid {shape.grid or 'unknown'} and block {shape.block or 'unknown'}"

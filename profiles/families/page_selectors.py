@@ -148,9 +148,9 @@ def _runs(stats: QuerySet[KernelStat]) -> list[Run]:
 def _run(group: Sequence[KernelStat], oldest: Profile | None) -> Run:
     alone = group[0] if len(group) == 1 else None
     again = oldest if oldest is not None and oldest.pk != group[0].profile_id else None
-    return Run(group[0].profile, group[0], len(group), sum(each.launches for each in group), sum(map(timed_launches, group)),
-               sum(each.total_ns or 0 for each in group), alone.p50_ns if alone else None, alone.p95_ns if alone else None,
-               sum(each.share_pct or 0.0 for each in group), again)
+    return Run(group[0].profile, group[0], len(group), sum(stat.launches for stat in group), sum(map(timed_launches, group)),
+               sum(stat.total_ns or 0 for stat in group), alone.p50_ns if alone else None, alone.p95_ns if alone else None,
+               sum(stat.share_pct or 0.0 for stat in group), again)
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ def _shape_line(group: Sequence[KernelShape], of_ns: int) -> ShapeLine:
 
 
 def _range(values: Sequence[float | None]) -> tuple[float, float] | None:
-    known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return (min(numbers), max(numbers)) if numbers and len(numbers) == len(values) else None
 
 
 def _counter_reports(stats: QuerySet[KernelStat]) -> list[KernelStat]:
@@ -214,9 +214,9 @@ def _findings(stats: QuerySet[KernelStat]) -> list[Finding]:
     rows = Finding.objects.filter(kernel__in=stats.order_by().values("pk")).select_related("kernel", "profile")
     ranked = sorted(rows[:500], key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0), each.pk))
     once: dict[str, Finding] = {}
-    for each in ranked:
-        each.title = each.title.removeprefix(f"{each.kernel.short_name}: ") if each.kernel else each.title
-        once.setdefault(each.rule, each)
+    for finding in ranked:
+        finding.title = finding.title.removeprefix(f"{finding.kernel.short_name}: ") if finding.kernel else finding.title
+        once.setdefault(finding.rule, finding)
     return list(once.values())[:FINDINGS]
 
 
@@ -244,17 +244,17 @@ def _answer(family: KernelFamily, kind: str, line: Line | None, runs: Sequence[R
     text = f"{time_text(line.worth.total_ns)} in {plural(line.worth.launches, 'launch')} of {where}{of_builds}"
     text += (f": {pct_text(line.share_pct)} of all kernel time in {_ALL[kind]}" if kind == Profile.Kind.TRACE else
              "; no trace holds it, so what jobs spend in it is unknown")
-    one = line.worth
-    if one.recoverable_ns is not None:
-        rest_ns = one.total_ns - one.known_ns
-        part = f"; for the other {time_text(rest_ns)} no counters tell it" if rest_ns > 0.005 * one.total_ns else ""
-        return (f"{text}. It reaches {pct_text(one.roof_pct or 0.0)} of its own {one.side} roof, so up to "
-                f"{time_text(one.recoverable_ns)} could be won back{part}")
-    if one.expected_ns is not None:
-        return f"{text}. An {estimate_text(one)}"
-    if one.category == "communication":
+    worth = line.worth
+    if worth.recoverable_ns is not None:
+        rest_ns = worth.total_ns - worth.known_ns
+        part = f"; for the other {time_text(rest_ns)} no counters tell it" if rest_ns > 0.005 * worth.total_ns else ""
+        return (f"{text}. It reaches {pct_text(worth.roof_pct or 0.0)} of its own {worth.side} roof, so up to "
+                f"{time_text(worth.recoverable_ns)} could be won back{part}")
+    if worth.expected_ns is not None:
+        return f"{text}. An {estimate_text(worth)}"
+    if worth.category == "communication":
         return f"{text}. It moves data between GPUs and waits for the others: no roof tells the two apart"
-    return f"{text}. What of it could be won back is unknown: {one.reason}"
+    return f"{text}. What of it could be won back is unknown: {worth.reason}"
 
 
 def edit_lines(family: KernelFamily | None = None, limit: int = 50) -> list[FamilyEdit]:

@@ -85,17 +85,17 @@ class Line:
     @property
     def why(self) -> str:
         """Return one sentence, without the name: its time, and what stands between it and its roof."""
-        taken = f"{pct_text(self.share_pct)} of the kernel time in {self.worth.launches:,} launches"
+        text = f"{pct_text(self.share_pct)} of the kernel time in {self.worth.launches:,} launches"
         if self.counted_only:
-            taken = f"{self.worth.launches:,} launches of a counter report; no trace has it"
+            text = f"{self.worth.launches:,} launches of a counter report; no trace has it"
         if self.worth.category == COMMUNICATION:
-            return f"{taken}; a collective waits as well as moves data: its time says nothing about a roof"
+            return f"{text}; a collective waits as well as moves data: its time says nothing about a roof"
         if self.worth.expected_ns is None:
-            return f"{taken}; {self.worth.reason.replace('counters of it on', 'counters on')}"
+            return f"{text}; {self.worth.reason.replace('counters of it on', 'counters on')}"
         if self.worth.roof_pct is None:
-            return f"{taken}; no counters on {on_gpus(self.worth)} of these shapes, {estimate_text(self.worth)}"
+            return f"{text}; no counters on {on_gpus(self.worth)} of these shapes, {estimate_text(self.worth)}"
         part = "" if self.worth.known_ns > 0.995 * self.worth.total_ns else f", for {time_text(self.worth.known_ns)} of it"
-        return (f"{taken}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof by counters of launches "
+        return (f"{text}; reaches {pct_text(self.worth.roof_pct)} of its {self.worth.side} roof by counters of launches "
                 f"of the same shape{part}")
 
     @property
@@ -108,7 +108,7 @@ def estimate_text(one: Worth) -> str:
     """Return "estimate from …: 1.2 ms to 3.4 ms"; "" without an estimate."""
     if one.estimate_ns is None:
         return ""
-    what = " and ".join(sorted({f"{each.count} counted {each.what}" for each in one.reaches.values()}))
+    what = " and ".join(sorted({f"{reach.count} counted {reach.what}" for reach in one.reaches.values()}))
     shapes = f"its shapes, {pct_text(one.shapes_roof_pct or 0.0)} of its roof"
     source = shapes if one.from_shapes_ns > 0.5 * one.estimated_ns else what
     return f"estimate from {source}: {time_text(one.low_ns)} to {time_text(one.high_ns)} to win back"
@@ -126,10 +126,10 @@ def basis_text(one: Worth) -> str:
         parts.append(f"estimate for {time_text(one.from_shapes_ns)} from shapes: time − the least that its FLOP and minimal bytes "
                      f"take under the GPU's roofs, {time_text(one.floor_ns)}, at most; expected is half of it")
     if one.estimated_ns > one.from_shapes_ns:
-        told = "; ".join(f"{each.count} counted {each.what} reach {pct_text(100 * each.median)} of their roof at the median "
-                         f"on {gpu}, {pct_text(100 * each.q25)} to {pct_text(100 * each.q75)} between the quartiles"
-                         for gpu, each in one.reaches.items())
-        parts.append(f"estimate for {time_text(one.estimated_ns - one.from_shapes_ns)} from kernels like it: {told}")
+        text = "; ".join(f"{reach.count} counted {reach.what} reach {pct_text(100 * reach.median)} of their roof at the median "
+                         f"on {gpu}, {pct_text(100 * reach.q25)} to {pct_text(100 * reach.q75)} between the quartiles"
+                         for gpu, reach in one.reaches.items())
+        parts.append(f"estimate for {time_text(one.estimated_ns - one.from_shapes_ns)} from kernels like it: {text}")
     if one.unknown_ns > 0.005 * one.total_ns:
         parts.append(f"unknown for {time_text(one.unknown_ns)}")
     return ". ".join(parts)
@@ -199,21 +199,21 @@ def _ranking(filters: Mapping[str, str], limit: int, only: int | None) -> Rankin
         stats = stats.filter(family=only)
     counted = family_counters()
     families = stats.filter(Q(total_ns__gt=0) | Q(launches__gt=0)).order_by().values("family")
-    known = {each.family for each in counted}
-    first = families.annotate(total=Sum("total_ns")).order_by("-total", "family")[:max(limit, LONGEST) + len(known)]
-    near = known | {row["family"] for row in first}
+    counted_ids = {report.family for report in counted}
+    first = families.annotate(total=Sum("total_ns")).order_by("-total", "family")[:max(limit, LONGEST) + len(counted_ids)]
+    near = counted_ids | {row["family"] for row in first}
     classes = family_classes(near)
     worths = worth(family_times(stats.filter(family__in=near), counted), counted, classes)
     if more := _placeable(stats, worths, class_reaches(counted, classes), limit) - near:
         worths = worth(family_times(stats.filter(family__in=near | more), counted), counted, {**classes, **family_classes(more)})
     longest = sorted(worths, key=lambda one: -one.total_ns)[:LONGEST]
-    shown = {one.family: one for one in (*worths[:limit], *longest)}
+    shown = {estimate.family: estimate for estimate in (*worths[:limit], *longest)}
     lines = {line.family.pk: line for line in _lines(list(shown.values()), stats, total_ns, fleet_kind(filters))}
     return Ranking(
-        [lines[one.family] for one in worths[:limit] if one.family in lines],
-        [lines[one.family] for one in longest if one.family in lines], families.distinct().count(), total_ns,
+        [lines[estimate.family] for estimate in worths[:limit] if estimate.family in lines],
+        [lines[estimate.family] for estimate in longest if estimate.family in lines], families.distinct().count(), total_ns,
         sum(one.known_ns for one in worths), sum(one.recoverable_ns or 0.0 for one in worths), fleet_kind(filters),
-        sum(one.estimated_ns for one in worths), sum(one.estimate_ns or 0.0 for one in worths))
+        sum(estimate.estimated_ns for estimate in worths), sum(estimate.estimate_ns or 0.0 for estimate in worths))
 
 
 def family_classes(ids: Collection[int]) -> dict[int, KernelClass]:
@@ -251,15 +251,15 @@ def family_times(stats: QuerySet[KernelStat], counted: Sequence[FamilyCounters] 
     alone = Q(kernel__profile__kind=Profile.Kind.COUNTERS) | Q(
         kernel__family__in={family for family, _, _ in places}, grid__in={grid for _, grid, _ in places},
         block__in={block for _, _, block in places})
-    told: dict[str, Any] = {
+    columns: dict[str, Any] = {
         name: Case(When(alone, then=F(field)), default=Value(None, output_field=kind), output_field=kind)
         for name, field, kind in (("_grid", "grid", CharField()), ("_block", "block", CharField()), ("_flop", "flop", FloatField()),
                                   ("_dims", "dims", CharField()), ("_roof", "roof_pct", FloatField()),
                                   ("_side", "roof_side", CharField()), ("_gain", "gain_pct", FloatField()),
                                   ("_rule", "gain_rule", CharField()))}
     shapes = (KernelShape.objects.filter(kernel__in=stats.order_by().values("pk")).order_by()
-              .annotate(has_floor=ExpressionWrapper(holds, BooleanField()), **told)
-              .values("kernel__family", "kernel__profile__gpu", "has_floor", *told)
+              .annotate(has_floor=ExpressionWrapper(holds, BooleanField()), **columns)
+              .values("kernel__family", "kernel__profile__gpu", "has_floor", *columns)
               .annotate(total=Sum("total_ns"), count=Sum("launches"), floor=Sum(F("floor_ns") * F("launches"))))
     for shape in shapes:
         family, gpu = shape["kernel__family"], shape["kernel__profile__gpu"]
@@ -287,7 +287,7 @@ def family_counters() -> list[FamilyCounters]:
 
 
 def _lines(worths: Sequence[Worth], stats: QuerySet[KernelStat], total_ns: float, kind: str) -> list[Line]:
-    ids = [one.family for one in worths]
+    ids = [estimate.family for estimate in worths]
     families = KernelFamily.objects.in_bulk(ids)
     mine = stats.filter(family__in=ids).order_by()
     profiles = dict(mine.values("family").annotate(n=Count("profile", distinct=True)).values_list("family", "n"))
@@ -296,9 +296,9 @@ def _lines(worths: Sequence[Worth], stats: QuerySet[KernelStat], total_ns: float
     for family, build in named:
         builds.setdefault(family, []).append(build)
     actions = actions_of(ids, mine)
-    return [Line(families[one.family], one, pct_of(one.total_ns, total_ns), profiles[one.family],
-                 builds.get(one.family, []), actions.get(one.family, Actions()), kind == Profile.Kind.COUNTERS)
-            for one in worths if one.family in families]
+    return [Line(families[estimate.family], estimate, pct_of(estimate.total_ns, total_ns), profiles[estimate.family],
+                 builds.get(estimate.family, []), actions.get(estimate.family, Actions()), kind == Profile.Kind.COUNTERS)
+            for estimate in worths if estimate.family in families]
 
 
 def actions_of(ids: Collection[int], stats: QuerySet[KernelStat]) -> dict[int, Actions]:
@@ -315,7 +315,7 @@ def actions_of(ids: Collection[int], stats: QuerySet[KernelStat]) -> dict[int, A
                  .order_by("family_id", "-total_ns").distinct("family_id"))
     for stat in bare_rows if rest else ():
         actions[stat.family_id] = Actions(*_tune({}, stat), capture=_capture(stat, None))
-    return {family: one for family, one in actions.items() if family is not None}
+    return {family: entry for family, entry in actions.items() if family is not None}
 
 
 def shape_actions(shape: KernelShape) -> Actions:

@@ -44,10 +44,10 @@ def families_of(names: Iterable[str]) -> dict[str, int]:
     """
     keys = {name: identity(name) for name in names}
     by_name = _rules(FamilyRule.Kind.NAME, keys)
-    by_key = _rules(FamilyRule.Kind.KEY, {text(each.key) for each in keys.values()})
-    missing = {text(each.key): each for name, each in keys.items() if name not in by_name and text(each.key) not in by_key}
+    by_key = _rules(FamilyRule.Kind.KEY, {text(ident.key) for ident in keys.values()})
+    missing = {text(ident.key): ident for name, ident in keys.items() if name not in by_name and text(ident.key) not in by_key}
     by_key |= _make(missing)
-    return {name: by_name[name] if name in by_name else by_key[text(each.key)] for name, each in keys.items()}
+    return {name: by_name[name] if name in by_name else by_key[text(ident.key)] for name, ident in keys.items()}
 
 
 def _rules(kind: str, values: Iterable[str]) -> dict[str, int]:
@@ -67,10 +67,10 @@ def _make(missing: Mapping[str, Identity]) -> dict[str, int]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
     there = _rules(FamilyRule.Kind.KEY, missing)
-    new = {key: each for key, each in missing.items() if key not in there}
+    new = {key: ident for key, ident in missing.items() if key not in there}
     families = KernelFamily.objects.bulk_create([
-        KernelFamily(name=text(each.label, 200), function=text(each.function, 200), op=each.op[:24], dtype=each.dtype[:16])
-        for each in new.values()])
+        KernelFamily(name=text(ident.label, 200), function=text(ident.function, 200), op=ident.op[:24], dtype=ident.dtype[:16])
+        for ident in new.values()])
     FamilyRule.objects.bulk_create([
         FamilyRule(kind=FamilyRule.Kind.KEY, value=key, family=family) for key, family in zip(new, families, strict=True)])
     return {**there, **{key: family.pk for key, family in zip(new, families, strict=True)}}
@@ -103,9 +103,9 @@ def _reassign(stats: Any) -> int:
     with transaction.atomic():
         for start in range(0, len(names), _CHUNK):
             part = names[start:start + _CHUNK]
-            wanted = families_of(part)
+            family_by_name = families_of(part)
             rows = stats.filter(name__in=part).values_list("pk", "name", "family_id")
-            pairs = [(pk, wanted[name]) for pk, name, family in rows if family != wanted[name]]
+            pairs = [(pk, family_by_name[name]) for pk, name, family in rows if family != family_by_name[name]]
             _write(pairs)
             moved += len(pairs)
     return moved
@@ -125,7 +125,7 @@ def family_merge(family: KernelFamily, into: KernelFamily, *, by: Any) -> Family
     if family.pk == into.pk:
         raise Refused("a family cannot be merged with itself", hint="choose another one")
     locked = KernelFamily.objects.select_for_update().filter(pk__in=(family.pk, into.pk)).order_by("pk")
-    if any(each.merged_into_id for each in locked):
+    if any(member.merged_into_id for member in locked):
         raise Refused("one of the two has been merged already", hint="merge what it was merged into")
     rules = list(family.rules.select_for_update().values_list("pk", flat=True))
     FamilyRule.objects.filter(pk__in=rules).update(family=into)
@@ -140,7 +140,7 @@ def family_split(family: KernelFamily, names: Sequence[str], *, name: str, by: A
     """These full kernel names leave `family` for a new one."""
     wanted = list(dict.fromkeys(names))[:MAX_NAMES]
     members = set(KernelStat.objects.filter(family=family).order_by().values_list("name", flat=True).distinct())
-    strangers = [each for each in wanted if each not in members]
+    strangers = [kernel_name for kernel_name in wanted if kernel_name not in members]
     if not wanted or strangers:
         raise Refused(f"`{strangers[0][:100]}` is no kernel of this family" if strangers else "no kernel was chosen",
                           hint="choose kernels of the list")
@@ -148,10 +148,10 @@ def family_split(family: KernelFamily, names: Sequence[str], *, name: str, by: A
         raise Refused("these are all kernels of the family", hint="rename it instead")
     new = KernelFamily.objects.create(name=_name(name), function=family.function, op=family.op, dtype=family.dtype)
     moved, made = [], []
-    for each in wanted:
-        rule = FamilyRule.objects.filter(kind=FamilyRule.Kind.NAME, value=each).first()
+    for kernel_name in wanted:
+        rule = FamilyRule.objects.filter(kind=FamilyRule.Kind.NAME, value=kernel_name).first()
         if rule is None:
-            made.append(FamilyRule.objects.create(kind=FamilyRule.Kind.NAME, value=each, family=new).pk)
+            made.append(FamilyRule.objects.create(kind=FamilyRule.Kind.NAME, value=kernel_name, family=new).pk)
         else:
             rule.family = new
             rule.save(update_fields=["family"])
@@ -200,10 +200,10 @@ def _undo_merge(edit: FamilyEdit) -> None:
 
 
 def _undo_split(edit: FamilyEdit) -> None:
-    made = FamilyRule.objects.select_for_update().filter(pk__in=edit.changes["made"])
+    new_rules = FamilyRule.objects.select_for_update().filter(pk__in=edit.changes["made"])
     moved = FamilyRule.objects.select_for_update().filter(pk__in=edit.changes["moved"])
-    _check(all(rule.family_id == edit.other_id for rule in (*made, *moved)))
-    made.delete()
+    _check(all(rule.family_id == edit.other_id for rule in (*new_rules, *moved)))
+    new_rules.delete()
     FamilyRule.objects.filter(pk__in=edit.changes["moved"]).update(family=edit.family)
     KernelFamily.objects.filter(pk=edit.other_id or 0).update(merged_into=edit.family)
     reassign(edit.other_id or 0)
@@ -220,19 +220,19 @@ def _check(untouched: bool) -> None:
 
 
 def _name(name: str) -> str:
-    kept = clean(" ".join(name.split()), 200)
-    if not kept:
+    clean_name = clean(" ".join(name.split()), 200)
+    if not clean_name:
         raise Refused("a family needs a name", hint="type one")
-    return kept
+    return clean_name
 
 
 def note_create(family: KernelFamily, *, text: str, by: Any) -> FamilyNote:
-    kept = clean(text.replace("\r\n", "\n").strip())
-    if not kept or len(kept) > MAX_TEXT:
-        raise Refused(f"a note has 1 to {MAX_TEXT:,} characters; this one has {len(kept):,}")
+    clean_text = clean(text.replace("\r\n", "\n").strip())
+    if not clean_text or len(clean_text) > MAX_TEXT:
+        raise Refused(f"a note has 1 to {MAX_TEXT:,} characters; this one has {len(clean_text):,}")
     if family.notes.count() >= MAX_NOTES:
         raise Refused(f"this kernel has {MAX_NOTES} notes, which is the most", hint="delete some that are no longer needed")
-    return FamilyNote.objects.create(family=family, author=by, text=kept)
+    return FamilyNote.objects.create(family=family, author=by, text=clean_text)
 
 
 def note_delete(note: FamilyNote, *, by: Any) -> None:

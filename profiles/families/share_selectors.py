@@ -36,8 +36,8 @@ def known_families(names: Collection[str]) -> dict[str, int]:
     """Return kernel name -> family, of names whose family exists; none is made."""
     keys = {name: text(identity(name).key) for name in names}
     by_name, by_key = _rules("name", names), _rules("key", keys.values())
-    found = {name: by_name.get(name) or by_key.get(keys[name]) for name in names}
-    return {name: family for name, family in found.items() if family}
+    family_by_name = {name: by_name.get(name) or by_key.get(keys[name]) for name in names}
+    return {name: family for name, family in family_by_name.items() if family}
 
 
 def _rules(kind: str, values: Collection[str]) -> dict[str, int]:
@@ -52,36 +52,36 @@ def recoverable_shares(names: Collection[str], gpu: str, families: Mapping[str, 
     Profiles of the same family on the same GPU speak first. A kernel that no profile holds is estimated from the counted kernels
     of its class.
     """
-    wanted = {name: families.get(name) for name in names if not is_collective(name)}
+    family_by_name = {name: families.get(name) for name in names if not is_collective(name)}
     counters = family_counters()
-    own = [each for each in family_times(
-        kernels_of({"gpu": gpu}).filter(family__in=[pk for pk in wanted.values() if pk]), counters)
-           if each.gpu == gpu and each.category != COMMUNICATION]
-    profiled = {each.family for each in own}
-    counted = [each for each in counters if each.gpu == gpu]
-    told = profiled | {each.family for each in counted}
-    classes = family_classes({each.family for each in counters} | profiled)
+    own = [time for time in family_times(
+        kernels_of({"gpu": gpu}).filter(family__in=[pk for pk in family_by_name.values() if pk]), counters)
+           if time.gpu == gpu and time.category != COMMUNICATION]
+    profiled = {time.family for time in own}
+    counted = [report for report in counters if report.gpu == gpu]
+    family_ids = profiled | {report.family for report in counted}
+    classes = family_classes({report.family for report in counters} | profiled)
     number: dict[str, int] = {}
-    for at, (name, family) in enumerate(wanted.items()):
-        if family in told:
+    for index, (name, family) in enumerate(family_by_name.items()):
+        if family in family_ids:
             number[name] = int(family or 0)
             continue
         what = identity(name)
-        number[name] = -1 - at                          # of no family here: its class alone
+        number[name] = -1 - index                          # of no family here: its class alone
         classes[number[name]] = KernelClass(what.op, what.function.startswith(LIBRARIES))
     bare = [FamilyTime(pk, gpu, None, "compute", 1e9, 1) for pk in set(number.values()) - profiled]
-    by_family = {one.family: one for one in worth([*own, *bare], counted, classes)}
+    by_family = {estimate.family: estimate for estimate in worth([*own, *bare], counted, classes)}
     shares = {name: _share(by_family.get(pk), gpu) for name, pk in number.items()}
     for name, pk in number.items():
         if (share := shares[name]) is None or share.basis == CLASS:         # its own counters are nearer than those of its class
-            shares[name] = _counted_share([each for each in counted if each.family == pk], gpu) or share
+            shares[name] = _counted_share([report for report in counted if report.family == pk], gpu) or share
     return {name: share for name, share in shares.items() if share is not None}
 
 
 def _counted_share(counted: Sequence[FamilyCounters], gpu: str) -> Share | None:
     """Return an estimate by counters of a kernel in whatever shapes: time was summed without them. Its ends are their extremes."""
-    lost = [(each.time_ns, max(0.0, 1.0 - each.roof_pct / 100.0)) for each in counted
-            if each.roof_pct is not None and each.time_ns > 0]
+    lost = [(report.time_ns, max(0.0, 1.0 - report.roof_pct / 100.0)) for report in counted
+            if report.roof_pct is not None and report.time_ns > 0]
     if not lost:
         return None
     mean = sum(ns * part for ns, part in lost) / sum(ns for ns, _ in lost)
@@ -96,11 +96,11 @@ def _share(one: Worth | None, gpu: str) -> Share | None:
     if of_ns <= 0:
         return None
     if one.recoverable_ns is not None and one.known_ns >= one.estimated_ns:
-        basis, said = MEASURED, f"counters of the same shapes of this kernel on {gpu}"
+        basis, source = MEASURED, f"counters of the same shapes of this kernel on {gpu}"
     elif one.from_shapes_ns > 0.5 * one.estimated_ns:
-        basis, said = SHAPES, f"the shapes of its launches in profiles on {gpu}"
+        basis, source = SHAPES, f"the shapes of its launches in profiles on {gpu}"
     else:
-        what = " and ".join(sorted({f"{each.count} counted {each.what}" for each in one.reaches.values()}))
-        basis, said = CLASS, f"{what or 'counted kernels of its class'} on {gpu}"
+        what = " and ".join(sorted({f"{reach.count} counted {reach.what}" for reach in one.reaches.values()}))
+        basis, source = CLASS, f"{what or 'counted kernels of its class'} on {gpu}"
     low_ns, high_ns = one.interval_ns
-    return Share(one.expected_ns / of_ns, low_ns / of_ns, high_ns / of_ns, basis, said)
+    return Share(one.expected_ns / of_ns, low_ns / of_ns, high_ns / of_ns, basis, source)

@@ -34,23 +34,23 @@ def agent_take(name: str, machine: object, token: Any = None) -> FleetAgent:
     Raises:
         AgentConflict: the name is that of another token.
     """
-    said = "".join(machine.split("\0"))[:MOST_MACHINE] if isinstance(machine, str) else ""
+    machine_text = "".join(machine.split("\0"))[:MOST_MACHINE] if isinstance(machine, str) else ""
     rows = list(FleetAgent.objects.select_for_update(of=("self",)).select_related("token").filter(name=name).order_by("pk"))
-    agent = next((row for row in rows if row.machine == said), None)
-    if agent is None and said:          # it was updated, and tells it now
+    agent = next((row for row in rows if row.machine == machine_text), None)
+    if agent is None and machine_text:          # it was updated, and tells it now
         agent = next((row for row in rows if not row.machine and _may_speak(row, token)), None)
     elif agent is None:                 # a batch from before it was updated
         agent = next((row for row in rows if _may_speak(row, token)), None)
     if agent is None:
         try:
             with transaction.atomic():
-                return FleetAgent.objects.create(name=name, machine=said, token=token)
+                return FleetAgent.objects.create(name=name, machine=machine_text, token=token)
         except IntegrityError:          # another message of it came at the same moment
             return agent_take(name, machine, token)
     if not _may_speak(agent, token):
         raise AgentConflict("agent", f"the agent {name} belongs to the token “{agent.token.name if agent.token else ''}”",
                             "give the agent a spool of its own, or revoke that token")
-    known_machine, known_token = agent.machine or said, token or agent.token
+    known_machine, known_token = agent.machine or machine_text, token or agent.token
     if (agent.machine, agent.token) != (known_machine, known_token):
         FleetAgent.objects.filter(pk=agent.pk).update(machine=known_machine, token=known_token)
         agent.machine, agent.token = known_machine, known_token

@@ -69,9 +69,9 @@ class FleetTopApi(APIView):
     @extend_schema(operation_id="fleet_top", parameters=[*ASKED, OpenApiParameter("limit", int)], responses=selectors.TopJson)
     def get(self, request: Request) -> Response:
         """The kernels (signatures, builds, jobs, GPUs) with most time of the fleet."""
-        asked = {name: str(value) for name, value in request.query_params.items()}
-        limit = asked.pop("limit", "20")
-        return Response(selectors.top(asked, min(MOST_ROWS, int(limit)) if limit.isdecimal() else 20).as_json())
+        query = {name: str(value) for name, value in request.query_params.items()}
+        limit = query.pop("limit", "20")
+        return Response(selectors.top(query, min(MOST_ROWS, int(limit)) if limit.isdecimal() else 20).as_json())
 
 
 class PagedGpusJson(gpu_selectors.SlowGpusJson, Paged):
@@ -82,10 +82,10 @@ class FleetGpusApi(APIView):
     @extend_schema(operation_id="fleet_gpus", parameters=[*ASKED, *PAGED], responses=PagedGpusJson)
     def get(self, request: Request) -> Response:
         """Every GPU beside the others of its model at the same kernels: SLOWER, OK or UNKNOWN, since when, and the limit."""
-        found = gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()
-                                         if name not in ("limit", "offset")})
-        page = read_page(request, found.rows, MOST_ROWS)
-        return page.answer({**found.as_json(), "rows": [asdict(row) for row in page.rows]})
+        gpus = gpu_selectors.slow_gpus({name: str(value) for name, value in request.query_params.items()
+                                        if name not in ("limit", "offset")})
+        page = read_page(request, gpus.rows, MOST_ROWS)
+        return page.answer({**gpus.as_json(), "rows": [asdict(row) for row in page.rows]})
 
 
 class OrderSerializer(serializers.Serializer[Any]):
@@ -122,21 +122,21 @@ class FleetCapturesApi(APIView):
     def get(self, request: Request) -> Response:
         """Processes that can be captured, and orders with what became of them, the last first: `limit`, `offset` and `count` are
         of these. Of processes the first 1,000."""
-        asked = {name: request.query_params.get(name, "") for name in ("job", "host")}
-        living = capture_services.processes(asked["job"], asked["host"], launchers=True)
-        page = read_page(request, capture_selectors.captures(asked), MOST_CAPTURES)
-        return page.answer({"processes": [capture_selectors.process_json(each) for each in living[:MOST_ROWS]],
+        filters = {name: request.query_params.get(name, "") for name in ("job", "host")}
+        living = capture_services.processes(filters["job"], filters["host"], launchers=True)
+        page = read_page(request, capture_selectors.captures(filters), MOST_CAPTURES)
+        return page.answer({"processes": [capture_selectors.process_json(process) for process in living[:MOST_ROWS]],
                             "process_count": len(living),
                             "captures": [capture_selectors.line_of(row).as_json() for row in page.rows]})
 
     @extend_schema(operation_id="fleet_capture_order", request=OrderSerializer, responses={201: OrderedJson})
     def post(self, request: Request) -> Response:
         """Order deep captures: steps of the job's optimizer, or milliseconds; several processes begin at one moment."""
-        asked = validated(OrderSerializer, request.data)
-        keys = asked.get("process") or capture_services.chosen(
-            asked.get("job", ""), asked.get("host", ""), asked.get("pid", 0), asked.get("ranks", ""), asked["most"])
-        rows = capture_services.order(keys, asked.get("steps"), asked.get("milliseconds"), request.user, asked["why"],
-                                      shapes=asked["shapes"], stacks=asked["stacks"])
+        payload = validated(OrderSerializer, request.data)
+        keys = payload.get("process") or capture_services.chosen(
+            payload.get("job", ""), payload.get("host", ""), payload.get("pid", 0), payload.get("ranks", ""), payload["most"])
+        rows = capture_services.order(keys, payload.get("steps"), payload.get("milliseconds"), request.user, payload["why"],
+                                      shapes=payload["shapes"], stacks=payload["stacks"])
         return Response({"captures": [capture_selectors.line_of(row).as_json() for row in rows]}, status=201)
 
 

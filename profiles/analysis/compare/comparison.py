@@ -36,9 +36,9 @@ LAUNCHES = pa.schema([
 def launches_of_trace(trace: Trace) -> pa.Table:
     """LAUNCHES of every kernel of the trace (annotations, copies and instants are no launches)."""
     work, names = digest_of(trace).work, trace.parts.names
-    rows = np.flatnonzero(np.isin(work["category"], [int(each) for each in KERNELS]) & ~work["instant"])
+    rows = np.flatnonzero(np.isin(work["category"], [int(category) for category in KERNELS]) & ~work["instant"])
     used, code = np.unique(work["name"][rows], return_inverse=True)
-    texts = pa.array([names[each] for each in used.tolist()], pa.string())
+    texts = pa.array([names[number] for number in used.tolist()], pa.string())
     arrays = {"name": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), texts),
               "dur_ns": pa.array(work["dur_ns"][rows]), "index": pa.array(np.arange(rows.size))}
     for name in SHAPE:
@@ -77,8 +77,8 @@ def _sort_launches(table: pa.Table) -> pa.Table:
 def _smem_bytes(metrics: dict[str, float | str]) -> int | None:
     """Static and dynamic shared memory of a block, without what the driver adds."""
     parts = [block_number(metrics.get(f"launch__shared_mem_per_block_{kind}")) for kind in ("static", "dynamic")]
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    sizes = [part for part in parts if part is not None]
+    return sum(sizes) if sizes else None
 
 
 SIGNS = {"slower": "▲", "faster": "▼", "unchanged": "=", "unknown": "?", "other_work": "≠", "new": "+", "gone": "−"}

@@ -95,13 +95,13 @@ def compare(old: pa.Table, new: pa.Table, *, old_units: float = 1, new_units: fl
         mine = []
         for number, (in_a, in_b, matched, problem) in enumerate(pairs, 1):
             label = f"{number} of {len(pairs)}" if len(pairs) > 1 else ""
-            told = matched if confidence == "certain" or not confidence else f"{how}; launches by {matched}"
-            mine.append(_row(kernel, label, a, in_a, b, in_b, told, confidence, old_units, new_units,
+            pairing = matched if confidence == "certain" or not confidence else f"{how}; launches by {matched}"
+            mine.append(_row(kernel, label, a, in_a, b, in_b, pairing, confidence, old_units, new_units,
                              problems.texts[problem] if problem != NO_PROBLEM else ""))
         rows += mine
         kernels.append(mine)
     rows.sort(key=lambda row: -abs(row.delta_ns))
-    places = {id(row): at for at, row in enumerate(rows)}
+    places = {id(row): place for place, row in enumerate(rows)}
     changes = [_kernel_change(sorted(mine, key=lambda row: places[id(row)]), places) for mine in kernels]
     changes.sort(key=lambda kernel: kernel.rows[0])
     changes.sort(key=lambda kernel: -abs(kernel.delta_ns))
@@ -166,10 +166,10 @@ def _operations(old: pa.Table, new: pa.Table) -> list[Callable[[Ints], frozenset
 
 
 def _operations_of(table: pa.Table) -> Callable[[Ints], frozenset[str]]:
-    texts, known = np.array(table["operation"].to_pylist(), object), table["has_operator"].to_numpy()
+    texts, has_operator = np.array(table["operation"].to_pylist(), object), table["has_operator"].to_numpy()
 
     def done(rows: Ints) -> frozenset[str]:
-        return frozenset(texts[rows].tolist()) if known[rows].all() else frozenset()
+        return frozenset(texts[rows].tolist()) if has_operator[rows].all() else frozenset()
     return done
 
 
@@ -216,11 +216,11 @@ def _work_change_pct(old: Side, new: Side, a: pa.Table, in_a: Ints, b: pa.Table,
     ATen launches as many threads as a tensor has elements for each to take (`at::native::launch_*_kernel`, CUDALoops.cuh): the same
     kernel with more of them works on more.
     """
-    known = "work" in a.column_names and "work" in b.column_names
-    works = [table["work"].to_numpy()[rows] if known else np.full(rows.size, np.nan) for table, rows in ((a, in_a), (b, in_b))]
-    if any(np.isnan(each).any() for each in works) and old.name == new.name and "at::native" in old.name:
+    has_work = "work" in a.column_names and "work" in b.column_names
+    works = [table["work"].to_numpy()[rows] if has_work else np.full(rows.size, np.nan) for table, rows in ((a, in_a), (b, in_b))]
+    if any(np.isnan(work).any() for work in works) and old.name == new.name and "at::native" in old.name:
         threads = [_sizes(shapes_of(table.take(pa.array(rows)))) for table, rows in ((a, in_a), (b, in_b))]
-        works = [np.where(each > 0, each, np.nan) for each in threads]
+        works = [np.where(counts > 0, counts, np.nan) for counts in threads]
     return work_change_pct_of(*works)
 
 

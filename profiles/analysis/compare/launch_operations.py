@@ -82,27 +82,27 @@ def launch_operations(frame: Frame) -> LaunchOperations | None:
     parts, claims, modules = _parts(frame, facts), _claims(facts), _modules(frame, facts)
     attention = _attention(facts, parts, claims)
     number: dict[Operation, int] = {}
-    made: dict[tuple[object, ...], tuple[int, int]] = {}
+    numbers_by_key: dict[tuple[object, ...], tuple[int, int]] = {}
     plain = dict[tuple[str, bool], Operation]()
     of_position = np.zeros((facts.every.rows.size, 2), np.int32)
-    for at, item in enumerate(facts.item):
-        phase = "update" if facts.is_update[at] else "backward" if facts.is_backward[at] else ""
-        known = (item, parts[at], claims[at], bool(attention[at]), phase, modules[at])
-        if known not in made:
-            found = _operation(facts.items[item], *known[1:])
-            kernel = (facts.items[item].kernel, bool(attention[at]))
+    for index, item in enumerate(facts.item):
+        phase = "update" if facts.is_update[index] else "backward" if facts.is_backward[index] else ""
+        key = (item, parts[index], claims[index], bool(attention[index]), phase, modules[index])
+        if key not in numbers_by_key:
+            full_operation = _operation(facts.items[item], *key[1:])
+            kernel = (facts.items[item].kernel, bool(attention[index]))
             if kernel not in plain:
                 plain[kernel] = _operation(_plain_item(kernel[0]), "", "", kernel[1], "", "")
-            made[known] = number.setdefault(found, len(number)), number.setdefault(plain[kernel], len(number))
-        of_position[at] = made[known]
+            numbers_by_key[key] = number.setdefault(full_operation, len(number)), number.setdefault(plain[kernel], len(number))
+        of_position[index] = numbers_by_key[key]
     operation = np.zeros((kernels.size, 2), np.int32)
     has_operator = np.ones(kernels.size, np.bool_)
     mine = place[place >= 0]
     operation[place >= 0] = of_position[mine]
     has_operator[place >= 0] = np.array([_says_operator(item) for item in facts.items], np.bool_)[facts.item][mine]
-    for at in np.flatnonzero(place < 0).tolist():
-        name = collective(frame.text(int(kernels[at])))
-        operation[at] = number.setdefault(Operation("communication", "", name, name), len(number))
+    for index in np.flatnonzero(place < 0).tolist():
+        name = collective(frame.text(int(kernels[index])))
+        operation[index] = number.setdefault(Operation("communication", "", name, name), len(number))
     columns = []
     for amounts in _amounts(facts):
         column = np.full(kernels.size, np.nan)
@@ -124,8 +124,8 @@ def _amounts(facts: Facts) -> tuple[Floats, Floats, Floats]:
     """FLOP and bytes of each launch's share, and the work of its whole call. What only helps a call has no share: 0."""
     every = facts.every
     helper = every.is_part & (every.work >= 0)
-    amounts = [one.flop if one.kind in PRODUCTS and one.flop is not None else one.bytes for one in every.works]
-    whole = np.array([np.nan if each is None else float(each) for each in [*amounts, None]])[every.work]
+    amounts = [work.flop if work.kind in PRODUCTS and work.flop is not None else work.bytes for work in every.works]
+    whole = np.array([np.nan if amount is None else float(amount) for amount in [*amounts, None]])[every.work]
     is_pass = np.array([item.role in _PASSES or (item.work is not None and item.work.kind not in PRODUCTS)
                         for item in facts.items], np.bool_)[facts.item]
     return np.where(helper | is_pass, 0.0, every.flop), np.where(helper, 0.0, every.bytes), whole
@@ -144,15 +144,15 @@ def _parts(frame: Frame, facts: Facts) -> list[str]:
     sequence = np.lexsort((first, facts.device[first]))         # the order of `calls_of`
     rank = np.empty(first.size, np.int64)
     rank[sequence] = np.arange(first.size)
-    return [parts.names[each] for each in parts.part[rank[index.reshape(-1)]].tolist()]
+    return [parts.names[code] for code in parts.part[rank[index.reshape(-1)]].tolist()]
 
 
 def _claims(facts: Facts) -> list[str]:
     """Which finder of `_FINDERS` recognises each launch, "" for none; each launch once, as `trace.needed` claims them."""
     out = [""] * len(facts.item)
     for name, find in _FINDERS:
-        for one in find(facts):
-            positions = list(dict.fromkeys(one.positions))
+        for avoidable in find(facts):
+            positions = list(dict.fromkeys(avoidable.positions))
             if positions and not facts.taken[positions].any():
                 facts.taken[positions] = True
                 for position in positions:
@@ -170,7 +170,7 @@ def _modules(frame: Frame, facts: Facts) -> list[str]:
     codes, index = np.unique(np.where(inner >= 0, frame["name"][np.maximum(inner, 0)], -1), return_inverse=True)
     named = ["" if code < 0 else re.sub(r"_\d+$", "", frame.names[code].removeprefix("nn.Module: ")[:MOST_TITLE])
              for code in codes.tolist()]
-    return [named[each] for each in index.reshape(-1).tolist()]
+    return [named[number] for number in index.reshape(-1).tolist()]
 
 
 def _attention(facts: Facts, parts: Sequence[str], claims: Sequence[str]) -> Bools:
@@ -179,7 +179,7 @@ def _attention(facts: Facts, parts: Sequence[str], claims: Sequence[str]) -> Boo
     named = (SCORES, WEIGHTS, VALUES)
     is_attention = [item.role == "attention" or identity(item.kernel).op == "attention" for item in facts.items]
     for sequence in facts.sequences:
-        core = [at for at, position in enumerate(sequence)
+        core = [index for index, position in enumerate(sequence)
                 if parts[position] in named or claims[position] in ("scores", "repeated") or is_attention[facts.item[position]]]
         for first, last in _blocks(facts, sequence, core):
             out[sequence[first:last + 1]] = True
@@ -193,10 +193,10 @@ def _attention(facts: Facts, parts: Sequence[str], claims: Sequence[str]) -> Boo
 
 def _blocks(facts: Facts, sequence: Sequence[int], core: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Runs of launches that compute one attention, with the passes over its scores that stand between them."""
-    for at, place in enumerate(core):
-        if at == 0 or not _is_joined(facts, sequence, core[at - 1], place):
+    for index, place in enumerate(core):
+        if index == 0 or not _is_joined(facts, sequence, core[index - 1], place):
             first = place
-        if at + 1 == len(core) or not _is_joined(facts, sequence, place, core[at + 1]):
+        if index + 1 == len(core) or not _is_joined(facts, sequence, place, core[index + 1]):
             yield first, place
 
 
@@ -284,8 +284,8 @@ def _product(item: Item, part: str, phase: str, module: str, function: str) -> O
 def _filters(item: Item) -> str:
     """"3×3, 64 to 128 channels" of a convolution with known shapes; what it runs over is summed."""
     text = item.work.text.removeprefix("backward, ") if item.work is not None else ""
-    found = re.match(r"[\d×]+, \d+ to \d+ channels", text)
-    return found[0] if found else ""
+    match = re.match(r"[\d×]+, \d+ to \d+ channels", text)
+    return match[0] if match else ""
 
 
 def _norm_name(item: Item) -> str:

@@ -51,9 +51,9 @@ def problems_of(old: pa.Table, new: pa.Table) -> Problems:
     if isinstance(coded, pa.ChunkedArray):
         coded = coded.chunk(0) if coded.num_chunks else pa.array([], pa.string()).dictionary_encode()
     texts = [text or "" for text in coded.dictionary.to_pylist()]
-    known = np.array([bool(text) for text in texts] + [False])
+    is_stated = np.array([bool(text) for text in texts] + [False])
     codes = pc.fill_null(coded.indices, len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
-    codes = np.where(known[codes], codes, NO_PROBLEM)
+    codes = np.where(is_stated[codes], codes, NO_PROBLEM)
     return Problems(codes[:len(old)], codes[len(old):], texts)
 
 
@@ -82,12 +82,12 @@ def match_problems(old_problems: Ints, new_problems: Ints, old: Ints, new: Ints)
 
     A kernel of more than MAX_SHAPES problems is paired by launch shapes alone.
     """
-    both = [each for each in _in_order(old_problems) if each != NO_PROBLEM and (new_problems == each).any()]
+    both = [code for code in _in_order(old_problems) if code != NO_PROBLEM and (new_problems == code).any()]
     if len(both) > MAX_SHAPES or not both:
         return [(*pair, NO_PROBLEM) for pair in match_shapes(old, new)]
     out: list[tuple[Ints, Ints, str, int]] = []
-    for each in both:
-        out += [(*pair, each) for pair in _within(old, new, old_problems == each, new_problems == each)]
+    for code in both:
+        out += [(*pair, code) for pair in _within(old, new, old_problems == code, new_problems == code)]
     rest_old, rest_new = ~np.isin(old_problems, both), ~np.isin(new_problems, both)
     if rest_old.any() or rest_new.any():
         out += [(*pair, NO_PROBLEM) for pair in _within(old, new, rest_old, rest_new)]
@@ -126,7 +126,7 @@ def match_shapes(old: Ints, new: Ints) -> list[tuple[Ints, Ints, str]]:
     if len(old) == len(new):
         joint = list(dict.fromkeys(zip(old.tolist(), new.tolist(), strict=True)))
         if len(joint) <= max(len(shapes_old), len(shapes_new)):
-            return [(at := np.flatnonzero((old == a) & (new == b)), at, "launch order") for a, b in joint]
+            return [(rows := np.flatnonzero((old == a) & (new == b)), rows, "launch order") for a, b in joint]
     return _pair_shapes(old, new, shapes_old & shapes_new)
 
 
@@ -178,36 +178,36 @@ class Match:
 
 def match(old: Sequence[Kernel], new: Sequence[Kernel]) -> list[Match]:
     """Pairs of kernels, each at most once; who is in none has no counterpart."""
-    by_old, by_new = {each.name: each for each in old}, {each.name: each for each in new}
+    by_old, by_new = {kernel.name: kernel for kernel in old}, {kernel.name: kernel for kernel in new}
     same = [Match(name, name, "certain", "name") for name in by_old if name in by_new]
-    gone, added = [each for each in old if each.name not in by_new], [each for each in new if each.name not in by_old]
+    gone, added = [kernel for kernel in old if kernel.name not in by_new], [kernel for kernel in new if kernel.name not in by_old]
     if not gone or not added:
         return same
     places = _places(old, new, by_old.keys() & by_new.keys())
-    known = {each.name: identity(each.name) for each in (*gone, *added)}
-    alone = _sole_families(known, gone), _sole_families(known, added)
+    identities = {kernel.name: identity(kernel.name) for kernel in (*gone, *added)}
+    alone = _sole_families(identities, gone), _sole_families(identities, added)
     if len(gone) * len(added) > MOST_PAIRS:
-        pairs = [(a, b) for b in added for a in _of_family(gone, known, known[b.name])]
+        pairs = [(a, b) for b in added for a in _of_family(gone, identities, identities[b.name])]
     else:
         pairs = [(a, b) for a in gone for b in added]
     judged = [(score, a, b, confidence, how) for a, b in pairs
-              for score, confidence, how in [_judge(a, b, known, places, alone)] if confidence]
+              for score, confidence, how in [_judge(a, b, identities, places, alone)] if confidence]
     judged.sort(key=lambda each: (-each[0], int(each[1].positions[0]), int(each[2].positions[0])))
-    taken: set[tuple[int, str]] = set()
+    side_names: set[tuple[int, str]] = set()
     for _, a, b, confidence, how in judged:
-        if (0, a.name) not in taken and (1, b.name) not in taken:
-            taken |= {(0, a.name), (1, b.name)}
+        if (0, a.name) not in side_names and (1, b.name) not in side_names:
+            side_names |= {(0, a.name), (1, b.name)}
             same.append(Match(a.name, b.name, confidence, how))
     return same
 
 
 def _sole_families(known: dict[str, Identity], kernels: Sequence[Kernel]) -> set[str]:
     """Families of which one kernel alone is left."""
-    return {key for key, count in Counter(known[each.name].key for each in kernels).items() if count == 1}
+    return {key for key, count in Counter(known[kernel.name].key for kernel in kernels).items() if count == 1}
 
 
 def _of_family(kernels: Sequence[Kernel], known: dict[str, Identity], wanted: Identity) -> list[Kernel]:
-    return [each for each in kernels if known[each.name].key == wanted.key][:50]
+    return [kernel for kernel in kernels if known[kernel.name].key == wanted.key][:50]
 
 
 def _judge(a: Kernel, b: Kernel, known: dict[str, Identity], places: Counter[tuple[str, str]],
@@ -230,11 +230,11 @@ def _judge(a: Kernel, b: Kernel, known: dict[str, Identity], places: Counter[tup
         confidence = "low"
     else:
         return 0.0, "", ""
-    said = [(short, "short name"), (family, f"family {first.label}"), (operation and not family, f"operation {first.op}"),
+    likenesses = [(short, "short name"), (family, f"family {first.label}"), (operation and not family, f"operation {first.op}"),
             (here, f"place in the sequence ({min(place_pct, 100.0):.0f} % of its launches)"), (launches, "number of launches"),
-            (threads, "number of threads")]
+                  (threads, "number of threads")]
     score = 4.0 * family + 2.0 * short + 2.0 * operation + 2.0 * min(place_pct, 100.0) / 100 + 0.5 * launches + 0.5 * threads
-    return score, confidence, "renamed: same " + ", ".join(words for holds, words in said if holds)
+    return score, confidence, "renamed: same " + ", ".join(words for holds, words in likenesses if holds)
 
 
 def _near(a: int, b: int) -> bool:
@@ -254,15 +254,15 @@ def _places(old: Sequence[Kernel], new: Sequence[Kernel], common: set[str]) -> C
     counts: Counter[tuple[str, str]] = Counter()
     for _, a_lo, a_hi, b_lo, b_hi in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if a_hi - a_lo == b_hi - b_lo:
-            counts.update((names_old[a_lo + at], names_new[b_lo + at]) for at in range(a_hi - a_lo)
-                         if a[a_lo + at] == -1 and b[b_lo + at] == -1)
+            counts.update((names_old[a_lo + offset], names_new[b_lo + offset]) for offset in range(a_hi - a_lo)
+                         if a[a_lo + offset] == -1 and b[b_lo + offset] == -1)
     return counts
 
 
 def _sequence(kernels: Sequence[Kernel]) -> list[str]:
     """Names of the first launches, in order."""
-    position = np.concatenate([each.positions[:SEQUENCE] for each in kernels] or [np.empty(0, np.int64)])
-    which = np.concatenate([np.full(min(len(each.positions), SEQUENCE), number) for number, each in enumerate(kernels)]
+    position = np.concatenate([kernel.positions[:SEQUENCE] for kernel in kernels] or [np.empty(0, np.int64)])
+    which = np.concatenate([np.full(min(len(kernel.positions), SEQUENCE), number) for number, kernel in enumerate(kernels)]
                            or [np.empty(0, np.int64)])
     order = stable_order(position)[:SEQUENCE]
     return [kernels[number].name for number in which[order].tolist()]

@@ -133,10 +133,10 @@ def _titles(operations: Iterable[Operation]) -> tuple[dict[str, str], dict[str, 
     """Titles and modules by text. Of several titles those that name a part of a layer, which a plain "product" does not."""
     titles: dict[str, dict[str, None]] = {}
     modules: dict[str, dict[str, None]] = {}
-    for each in operations:
-        titles.setdefault(each.text, {})[each.title] = None
-        if each.module:
-            modules.setdefault(each.text, {})[each.module] = None
+    for operation in operations:
+        titles.setdefault(operation.text, {})[operation.title] = None
+        if operation.module:
+            modules.setdefault(operation.text, {})[operation.module] = None
     return ({text: _join_titles(list(names)) for text, names in titles.items()},
             {text: tuple(names)[:MOST_NAMES] for text, names in modules.items()})
 
@@ -171,9 +171,9 @@ def _works(table: pa.Table, column: str, units: float) -> dict[str, Work]:
 
 
 def _known_sums(amount: Floats, codes: Ints, ns: Floats, total: Floats) -> list[float | None]:
-    known = ~np.isnan(amount)
-    sums = np.bincount(codes[known], amount[known], total.size)
-    share = np.bincount(codes[known], ns[known], total.size) / np.maximum(total, 1.0)
+    is_counted = ~np.isnan(amount)
+    sums = np.bincount(codes[is_counted], amount[is_counted], total.size)
+    share = np.bincount(codes[is_counted], ns[is_counted], total.size) / np.maximum(total, 1.0)
     return [float(value) if part >= KNOWN_SHARE else None for value, part in zip(sums.tolist(), share.tolist(), strict=True)]
 
 
@@ -185,11 +185,11 @@ def _kernels(table: pa.Table, codes: Ints, ns: Floats, count: int) -> list[tuple
     time = np.bincount(index.reshape(-1), ns)
     out: list[list[str]] = [[] for _ in range(count)]
     texts = names.dictionary.to_pylist()
-    for at in stable_order(-time).tolist():
-        operation, number = divmod(int(pairs[at]), len(texts))
+    for row in stable_order(-time).tolist():
+        operation, number = divmod(int(pairs[row]), len(texts))
         if len(out[operation]) < MOST_NAMES:
             out[operation].append(texts[number])
-    return [tuple(each) for each in out]
+    return [tuple(kernel_names) for kernel_names in out]
 
 
 def _per(value: float | None, units: float) -> float | None:
@@ -206,13 +206,13 @@ def _verdict(kind: str, old: Work, new: Work) -> str:
         return "new" if new.launches else "gone"
     noise_pct = max(next(pct for below_ns, pct in NOISE_PCT if side.ns / side.launches < below_ns) for side in (old, new))
     change_pct = 100 * (new.ns / old.ns - 1) if old.ns else 0.0
-    known = _amounts(kind, old, new)
-    if known is None and max(old.launches, new.launches) > SAME_WORK * min(old.launches, new.launches):
+    amounts = _amounts(kind, old, new)
+    if amounts is None and max(old.launches, new.launches) > SAME_WORK * min(old.launches, new.launches):
         return "more_launches" if new.launches > old.launches else "fewer_launches"
-    if known is None:
+    if amounts is None:
         return "unchanged" if abs(change_pct) <= noise_pct else "unknown_slower" if change_pct > 0 else "unknown_faster"
-    if max(known) > SAME_WORK * min(known):
-        return "more_work" if known[1] > known[0] else "less_work"
+    if max(amounts) > SAME_WORK * min(amounts):
+        return "more_work" if amounts[1] > amounts[0] else "less_work"
     return "unchanged" if abs(change_pct) <= noise_pct else "slower" if change_pct > 0 else "faster"
 
 
@@ -226,15 +226,15 @@ def _amounts(kind: str, old: Work, new: Work) -> tuple[float, float] | None:
 
 
 def _say_work(old: Work, new: Work) -> str:
-    said = []
+    phrases = []
     for name, unit, a, b in (("FLOP", "FLOP", old.flop, new.flop), ("bytes", "B", old.bytes, new.bytes)):
         if old.launches and new.launches:
             if a and b is not None:
                 change = 100 * (b / a - 1)
-                said.append(f"{name} {'the same' if abs(change) < 0.5 else f'{change:+.0f} %'.replace('-', '−')}")
+                phrases.append(f"{name} {'the same' if abs(change) < 0.5 else f'{change:+.0f} %'.replace('-', '−')}")
         elif a or b:
-            said.append(si_text(a or b or 0.0, unit))
-    return ", ".join(said)
+            phrases.append(si_text(a or b or 0.0, unit))
+    return ", ".join(phrases)
 
 
 def _sum_of(rows: Iterable[OperationRow]) -> tuple[Work, Work]:

@@ -77,12 +77,12 @@ class StepChange:
 
         What nearly every run does that is not compiled shows where another kind no longer claims it: it is no loss.
         """
-        gone, came = ([each for each in self.foretold if each.came is side] for side in (False, True))
-        came = [each for each in came if each.kind != GENERIC]
+        gone, came = ([forecast for forecast in self.foretold if forecast.came is side] for side in (False, True))
+        came = [forecast for forecast in came if forecast.kind != GENERIC]
         if not gone and not came:
             return None
-        return (sum(each.least_ns for each in gone) - sum(each.most_ns for each in came),
-                sum(each.most_ns for each in gone) - sum(each.least_ns for each in came))
+        return (sum(forecast.least_ns for forecast in gone) - sum(forecast.most_ns for forecast in came),
+                sum(forecast.most_ns for forecast in gone) - sum(forecast.least_ns for forecast in came))
 
     @property
     def outcome(self) -> str:
@@ -126,21 +126,21 @@ class StepChange:
     @property
     def changed_causes(self) -> list[StepCause]:
         """Return the causes that changed by LEAST_CAUSE of the longer step or more, largest change first."""
-        return [each for each in self.causes if abs(each.delta_ns) >= LEAST_CAUSE * max(self.old_ns, self.new_ns)]
+        return [cause for cause in self.causes if abs(cause.delta_ns) >= LEAST_CAUSE * max(self.old_ns, self.new_ns)]
 
     @property
     def answer(self) -> str:
         """Return what a page says first: the step, its least time, what went and came, and the causes that changed most."""
         pct = f"{'+' if self.change_pct > 0 else '−'}{pct_text(abs(self.change_pct))}"
-        said = [f"A step takes {time_text(self.old_ns)} → {time_text(self.new_ns)} ({pct})"
-                + (f"; {self.needs_text}" if self.needs_text else "")]
+        sentences = [f"A step takes {time_text(self.old_ns)} → {time_text(self.new_ns)} ({pct})"
+                     + (f"; {self.needs_text}" if self.needs_text else "")]
         for came, word in ((False, "Gone"), (True, "New")):
-            names = [each.title.lower() for each in self.foretold if each.came is came]
-            said += [f"{word}: {', '.join(names)}"] if names else []
-        said += [self.outcome_text[:1].upper() + self.outcome_text[1:]] if self.outcome_text else []
+            names = [forecast.title.lower() for forecast in self.foretold if forecast.came is came]
+            sentences += [f"{word}: {', '.join(names)}"] if names else []
+        sentences += [self.outcome_text[:1].upper() + self.outcome_text[1:]] if self.outcome_text else []
         causes = [f"{each.title} {time_text(each.old_ns)} → {time_text(each.new_ns)}" for each in self.changed_causes[:SAID_CAUSES]]
-        said += [f"Causes that changed most: {', '.join(causes)}"] if causes else []
-        return " ".join([*(f"{each}." for each in said), *([self.tails_text] if self.tails_text else [])])
+        sentences += [f"Causes that changed most: {', '.join(causes)}"] if causes else []
+        return " ".join([*(f"{sentence}." for sentence in sentences), *([self.tails_text] if self.tails_text else [])])
 
     def as_json(self) -> dict[str, Any]:
         bounds = self.foretold_ns

@@ -47,7 +47,7 @@ def counter_changes(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str,
 
 
 def _median(facts: Sequence[Mapping[str, Any]], path: str) -> float | None:
-    return median(value for each in facts if isinstance(value := _at(each, path), (int, float)))
+    return median(value for fact in facts if isinstance(value := _at(fact, path), (int, float)))
 
 
 def _at(facts: Mapping[str, Any], path: str) -> Any:
@@ -158,15 +158,15 @@ def why(old: Sequence[Metrics], new: Sequence[Metrics]) -> Why | None:
 
 def _common_counter(choices: Sequence[str], launches: Sequence[Metrics]) -> str:
     """The first counter that all launches of both sides have: one counter is not compared with another."""
-    return next((name for name in choices if all(_number(each, name) for each in launches)), "")
+    return next((name for name in choices if all(_number(launch, name) for launch in launches)), "")
 
 
 def _factors(launches: Sequence[Metrics], names: Mapping[str, str]) -> dict[str, float]:
     """Of the mean launch: sums of times, instructions and cycles, so that the identity holds for it too."""
     n = len(launches)
     time_ns, instructions, active, elapsed = (
-        sum(_number(each, names[key]) for each in launches) / n for key in ("time", "instructions", "active", "elapsed"))
-    warps = sum(_number(each, names["warps"]) * _number(each, names["active"]) for each in launches) / n / active
+        sum(_number(launch, names[key]) for launch in launches) / n for key in ("time", "instructions", "active", "elapsed"))
+    warps = sum(_number(launch, names["warps"]) * _number(launch, names["active"]) for launch in launches) / n / active
     warps /= SCHEDULERS if names["warps"] == WARPS[1] else 1
     return {"time_ns": time_ns, "instructions": instructions, "wait": warps * active / instructions, "warps": warps,
             "share": active / elapsed, "clock": elapsed / time_ns * 1e9}
@@ -179,7 +179,7 @@ def _number(metrics: Metrics, name: str) -> float:
 
 
 def _mean(launches: Sequence[Metrics], name: str) -> float | None:
-    values = [float(each[name]) for each in launches if isinstance(each.get(name), int | float)]
+    values = [float(launch[name]) for launch in launches if isinstance(launch.get(name), int | float)]
     return sum(values) / len(values) if values else None
 
 
@@ -211,22 +211,22 @@ def _stall_evidence(old: Sequence[Metrics], new: Sequence[Metrics]) -> list[Evid
 
 def _sentence(delta_ns: float, factors: Sequence[Factor]) -> str:
     """The factors that make at least a tenth of the change, each with what it rests on."""
-    return "; ".join(_words(each) for each in factors if each.part_ns and abs(each.part_ns) >= SAID * abs(delta_ns))
+    return "; ".join(_words(factor) for factor in factors if factor.part_ns and abs(factor.part_ns) >= SAID * abs(delta_ns))
 
 
 def _words(factor: Factor) -> str:
     """"+52.1 µs: 0.99 in place of 14.8 warps in flight per scheduler (theoretical occupancy 100 → 6.25 %)"."""
     sign = "+" if factor.part_ns > 0 else "−"
     ratio = factor.new / factor.old
-    told = {
+    phrase = {
         "instructions": f"{_times(ratio)} instructions",
         "wait": f"a warp waits {plain_number(factor.new)} in place of {plain_number(factor.old)} cycles between its instructions",
         "warps": f"{plain_number(factor.new)} in place of {plain_number(factor.old)} warps in flight per scheduler",
         "share": f"the SMs had work for {plain_number(100 * factor.new)} in place of {plain_number(100 * factor.old)} % of the "
                  "time",
         "clock": f"SM clock {factor.new / 1e6:,.0f} in place of {factor.old / 1e6:,.0f} MHz"}[factor.key]
-    causes = ", ".join(f"{each.name} {each.change}" for each in factor.evidence[:2])
-    return f"{sign}{time_text(abs(factor.part_ns))}: {told}" + (f" ({causes})" if causes else "")
+    causes = ", ".join(f"{evidence.name} {evidence.change}" for evidence in factor.evidence[:2])
+    return f"{sign}{time_text(abs(factor.part_ns))}: {phrase}" + (f" ({causes})" if causes else "")
 
 
 def _times(ratio: float) -> str:

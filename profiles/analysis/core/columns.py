@@ -24,8 +24,8 @@ def numbers(table: pa.Table, name: str, missing: int = -1) -> Array:
 def rows_by_value(values: Array) -> dict[int, Rows]:
     """Return, for each value, the rows that have it, ascending: one sort, where a mask for each value costs rows times values."""
     order = stable_order(values)
-    found, begins = np.unique(values[order], return_index=True)
-    return dict(zip(found.tolist(), np.split(order, begins[1:]), strict=True)) if values.size else {}
+    uniques, begins = np.unique(values[order], return_index=True)
+    return dict(zip(uniques.tolist(), np.split(order, begins[1:]), strict=True)) if values.size else {}
 
 
 def dictionary(table: pa.Table, name: str) -> tuple[Int32, list[str]]:
@@ -65,6 +65,6 @@ def match(wanted: Ints, ids: Ints) -> Ints:
     if not ids.size:
         return np.full(wanted.size, NONE, np.int64)
     order = stable_order(ids)
-    at = np.searchsorted(ids[order], wanted, side="right") - 1
-    rows = order[np.maximum(at, 0)]
-    return np.where((at >= 0) & (ids[rows] == wanted) & (wanted != _MISSING) & (wanted != 0), rows, NONE)
+    position = np.searchsorted(ids[order], wanted, side="right") - 1
+    rows = order[np.maximum(position, 0)]
+    return np.where((position >= 0) & (ids[rows] == wanted) & (wanted != _MISSING) & (wanted != 0), rows, NONE)

@@ -104,9 +104,9 @@ def _parents(lane: Ints, start_ns: Ints, end_ns: Ints) -> Rows:
     key = number * np.int64(n) + time
     order = stable_order(key)
     above = np.minimum(np.searchsorted(lanes, lane - 1), lanes.size - 1)
-    at = np.searchsorted(key[order], above * np.int64(n) + time, side="right") - 1
-    parent = order[np.maximum(at, 0)]
-    good = (at >= 0) & (lane[parent] == lane - 1) & (lane & 0xFFFF > 0) & (end_ns[parent] >= end_ns)
+    position = np.searchsorted(key[order], above * np.int64(n) + time, side="right") - 1
+    parent = order[np.maximum(position, 0)]
+    good = (position >= 0) & (lane[parent] == lane - 1) & (lane & 0xFFFF > 0) & (end_ns[parent] >= end_ns)
     return np.where(good, parent, itself)
 
 
@@ -144,8 +144,8 @@ class Digest:
         real = ~columns["instant"]
         for number, mask in enumerate((real & np.isin(category, _WALL), real)):
             if mask.any():
-                seen = self._wall[number] or (int(start[mask].min()), 0)
-                self._wall[number] = min(seen[0], int(start[mask].min())), max(seen[1], int(end[mask].max()))
+                wall = self._wall[number] or (int(start[mask].min()), 0)
+                self._wall[number] = min(wall[0], int(start[mask].min())), max(wall[1], int(end[mask].max()))
         is_work = np.isin(category, _WORK)
         if is_work.any():
             self._work.append({name: columns[name][is_work] for name in _COLUMNS})
@@ -157,7 +157,7 @@ class Digest:
         self._calls.write(record)
         steps = np.flatnonzero((category == Category.ANNOTATION) & self._step_names[columns["name"]])
         if steps.size:
-            names, tracks = (columns[each][steps].astype(np.int64) for each in ("name", "track"))
+            names, tracks = (columns[column][steps].astype(np.int64) for column in ("name", "track"))
             self._steps.append(np.stack([start[steps], end[steps], names, tracks]))
         rows = self._nesting.add(columns, np.flatnonzero(~is_work), window.next_ns)
         self.host.write(rows)
@@ -181,12 +181,12 @@ class Digest:
 
     def _launching(self) -> Array:
         """The runtime calls whose correlation id some GPU work has, in order of time."""
-        wanted = self.work["correlation"]
-        wanted = np.sort(wanted[wanted != MISSING])         # not made unique: of millions of ids that takes seconds
+        ids = self.work["correlation"]
+        ids = np.sort(ids[ids != MISSING])         # not made unique: of millions of ids that takes seconds
         calls = []
         for part in self.calls():
-            at = np.minimum(np.searchsorted(wanted, part["correlation"]), max(wanted.size - 1, 0))
-            calls.append(part[wanted[at] == part["correlation"]] if wanted.size else part[:0])
+            position = np.minimum(np.searchsorted(ids, part["correlation"]), max(ids.size - 1, 0))
+            calls.append(part[ids[position] == part["correlation"]] if ids.size else part[:0])
         return np.concatenate(calls) if calls else np.empty(0, _CALL)
 
     def calls(self) -> Iterator[Array]:
@@ -225,17 +225,17 @@ def digest_of(trace: Trace, also: Callable[[Window], Any] | None = None,
     digest = trace.digest
     if isinstance(digest, Digest) and also is None:
         return digest
-    made = digest if isinstance(digest, Digest) else Digest(trace)
+    result = digest if isinstance(digest, Digest) else Digest(trace)
     done = 0
     for window in trace.windows():
         if also:
             also(window)
-        if made is not digest:
-            made.add(window)
+        if result is not digest:
+            result.add(window)
         done += len(window)
         if tell:
             tell("analysing", done, trace.parts.rows)
-    if made is not digest:
-        made.finish()
-    trace.digest = made
-    return made
+    if result is not digest:
+        result.finish()
+    trace.digest = result
+    return result

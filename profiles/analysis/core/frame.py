@@ -194,13 +194,13 @@ class Frame:
         first = np.flatnonzero(np.diff(sorted_lanes, prepend=-1))
         lanes = sorted_lanes[first]
         rows_of = dict(zip(lanes.tolist(), np.split(order, first[1:]), strict=True))
-        long = {each: rows[~self["instant"][rows]] for each, rows in rows_of.items()}
-        for each, rows in rows_of.items():
+        long = {lane_key: rows[~self["instant"][rows]] for lane_key, rows in rows_of.items()}
+        for lane_key, rows in rows_of.items():
             marks = rows[self["instant"][rows]]         # lie at the depth of the innermost slice around them, or just above it
-            for own in range(each + _BELOW, each - 1, -1) if marks.size else ():
+            for own in range(lane_key + _BELOW, lane_key - 1, -1) if marks.size else ():
                 marks = self._inside(marks, long.get(own), out)
             left = np.concatenate([rows[~self["instant"][rows]], marks])
-            for above in range(each - 1, max(each >> 16 << 16, each - _SKIPPED) - 1, -1):       # depths may be skipped
+            for above in range(lane_key - 1, max(lane_key >> 16 << 16, lane_key - _SKIPPED) - 1, -1):       # depths may be skipped
                 if not left.size:
                     break
                 left = self._inside(left, long.get(above), out)
@@ -210,9 +210,9 @@ class Frame:
         """Write whose slice of `around` contains each of `rows`; those that none contains."""
         if around is None or not around.size:
             return rows
-        at = np.searchsorted(self["start_ns"][around], self["start_ns"][rows], side="right") - 1
-        candidates = around[np.maximum(at, 0)]
-        inside = (at >= 0) & (self.end_ns[candidates] >= self.end_ns[rows])
+        position = np.searchsorted(self["start_ns"][around], self["start_ns"][rows], side="right") - 1
+        candidates = around[np.maximum(position, 0)]
+        inside = (position >= 0) & (self.end_ns[candidates] >= self.end_ns[rows])
         out[rows[inside]] = candidates[inside]
         return rows[~inside]
 
@@ -221,11 +221,11 @@ class Frame:
 
         -1 stays -1, and stands where there is none.
         """
-        wanted, category = _among(kinds), self["category"]          # looked up where it is asked, not for every row
+        is_kind, category = _among(kinds), self["category"]          # looked up where it is asked, not for every row
         current = np.asarray(rows, np.int64).copy()
         left = np.flatnonzero(current >= 0)
         while left.size:
-            left = left[~wanted[category[current[left]]]]
+            left = left[~is_kind[category[current[left]]]]
             current[left] = self.parent[current[left]]
             left = left[current[left] >= 0]
         return current
@@ -313,15 +313,15 @@ class Frame:
     def rank_numbers(self) -> tuple[list[str], Ints]:
         """Return the ranks in order of first sight, and for each track the number of its rank among them; [0] without tracks."""
         labels = list(dict.fromkeys(self.rank_of_track))
-        number = {label: at for at, label in enumerate(labels)}
+        number = {label: index for index, label in enumerate(labels)}
         return labels, np.array([number[label] for label in self.rank_of_track] or [0], np.int64)
 
 
 def _among(kinds: Sequence[int]) -> Bools:
     """For every category whether it is one of `kinds`."""
-    wanted = np.zeros(256, np.bool_)
-    wanted[[int(kind) for kind in kinds]] = True
-    return wanted
+    mask = np.zeros(256, np.bool_)
+    mask[[int(kind) for kind in kinds]] = True
+    return mask
 
 
 def _by_lane(track: Array, depth: Array) -> Rows:

@@ -142,15 +142,15 @@ def lookup(name: str) -> Gpu | None:
 
     A near miss (A10G for A10) is no match.
     """
-    wanted = key(name)
-    return next((gpu for gpu in GPUS if key(gpu.name) == wanted), None)
+    gpu_key = key(name)
+    return next((gpu for gpu in GPUS if key(gpu.name) == gpu_key), None)
 
 
 @lru_cache(maxsize=256)
 def peaks_of(name: str) -> Gpu | None:
     """Return the row whose peaks hold for a device, of GPUS or of OTHERS, or None."""
-    wanted = key(name)
-    return lookup(name) or next((gpu for gpu in OTHERS if key(gpu.name) == wanted), None)
+    gpu_key = key(name)
+    return lookup(name) or next((gpu for gpu in OTHERS if key(gpu.name) == gpu_key), None)
 
 
 def limits(compute_capability: str | None) -> Limits | None:

@@ -158,11 +158,11 @@ class Sums:
         rows = self._sort_columns()
         if not rows["dur"].size:
             return []
-        at = np.searchsorted(HISTOGRAM_EDGES, rows["dur"], side="right") - 1
-        first, width = int(at.min()), int(at.max() - at.min()) + 1
+        edge = np.searchsorted(HISTOGRAM_EDGES, rows["dur"], side="right") - 1
+        first, width = int(edge.min()), int(edge.max() - edge.min()) + 1
         count, time = np.zeros(width, np.int64), np.zeros(width, np.int64)
-        np.add.at(count, at - first, rows["n"])
-        np.add.at(time, at - first, rows["whole"])
+        np.add.at(count, edge - first, rows["n"])
+        np.add.at(time, edge - first, rows["whole"])
         return [{"from_ns": int(HISTOGRAM_EDGES[first + i]), "to_ns": int(HISTOGRAM_EDGES[first + i + 1]),
                  "count": int(count[i]), "total_ns": int(time[i])} for i in range(width)]
 

@@ -96,7 +96,7 @@ def dtype(name: str, head: str) -> str:
     arguments = head.split("<", 1)[1] if "<" in head else ""
     tables = (_FLOATS, _INTEGERS) if _OF_ELEMENTS.search(head) else (_FLOATS,)
     # lambda(int) and lambda(int, bool) are loops over elements: the number of an element, not its type
-    for text in (*(each for each in reversed(lambdas) if not _LOOP.match(each)), arguments):
+    for text in (*(lambda_text for lambda_text in reversed(lambdas) if not _LOOP.match(lambda_text)), arguments):
         if name_of_type := _first(_UNSIGNED_INDEX.sub("", text), tables):
             return name_of_type
     return _flat(head) or _first(name[len(head):], (_FLOATS,))
@@ -223,8 +223,8 @@ def _function(head: str, text: str) -> tuple[str, str]:
     if _TRITON.match(head):
         return _TAIL.sub("", head), ""
     function = _TAIL.sub("", family(_VERSIONED.sub("", text))) or head
-    launched, given = computes(laid) if not isinstance(laid := laid_out(text), str) else ("", "")
-    return f"{launched or function} {given}".strip(), ""
+    launched, arguments = computes(laid) if not isinstance(laid := laid_out(text), str) else ("", "")
+    return f"{launched or function} {arguments}".strip(), ""
 
 
 def _before_arguments(head: str) -> str:
@@ -259,17 +259,17 @@ def _split_mangled(head: str) -> tuple[str, str]:
     """The same of a mangled name (Itanium C++ ABI): names stand behind their length, `_ZN` begins a qualified one. The last of
     the first run of names is the kernel, those behind it are its arguments."""
     runs: list[list[str]] = [[]]
-    at = head.index("Z") + 1
-    while at < len(head) and sum(map(len, runs)) < 60:
-        match = _WORD.match(head, at)
+    position = head.index("Z") + 1
+    while position < len(head) and sum(map(len, runs)) < 60:
+        match = _WORD.match(head, position)
         word = head[match.end():match.end() + int(match[1])] if match else ""
         if match and re.fullmatch(r"[A-Za-z_]\w*", word):
             runs[-1].append(word)
-            at = match.end() + len(word)
+            position = match.end() + len(word)
         else:
             if runs[-1]:
                 runs.append([])
-            at += 1
+            position += 1
     own = [word for word in runs[0] if not word.startswith("_GLOBAL__N_")]
     if not own:
         return head, ""

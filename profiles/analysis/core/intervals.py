@@ -119,7 +119,7 @@ def mean_covered_ns(start_ns: Ints, end_ns: Ints, device: Ints, gpus: int) -> fl
 
     Several at once on one GPU (streams) count once: with them goes the time of one.
     """
-    on_each = [device == each for each in np.unique(device).tolist()]
+    on_each = [device == gpu for gpu in np.unique(device).tolist()]
     return sum(union(start_ns[rows], end_ns[rows]).length_ns for rows in on_each) / max(1, gpus)
 
 
@@ -145,8 +145,8 @@ def bandwidth(start_ns: Ints, dur_ns: Ints, copied_bytes: Floats) -> Stairs:
 
     Copies of unknown size or of no time are left out.
     """
-    known = (dur_ns > 0) & (copied_bytes > 0) & np.isfinite(copied_bytes)
-    start_ns, dur_ns, rate = start_ns[known], dur_ns[known], copied_bytes[known] / (dur_ns[known] * 1e-9)
+    is_valid = (dur_ns > 0) & (copied_bytes > 0) & np.isfinite(copied_bytes)
+    start_ns, dur_ns, rate = start_ns[is_valid], dur_ns[is_valid], copied_bytes[is_valid] / (dur_ns[is_valid] * 1e-9)
     time_ns, value = stairs(np.concatenate((start_ns, start_ns + dur_ns)), np.concatenate((rate, -rate)))
     return time_ns, np.where(np.abs(value) < 1e-6 * rate.max(initial=0), 0.0, value)       # sums of floats end near zero, not at it
 

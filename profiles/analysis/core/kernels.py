@@ -53,9 +53,9 @@ def representative_launch(frame: Frame, kernel: str, matches: set[int]) -> Launc
     where = np.array([track.device if track.device is not None else -1 for track in frame.tracks], np.int64)
     same_process = where[frame["track"][frame.kernels]] == where[frame["track"][chosen]]
     others = frame.kernels[same_process & np.isin(frame["name"][frame.kernels], list(matches))]
-    made = _launch_times_ns(frame, others)
-    at = int(np.flatnonzero(others == chosen)[0])
-    earlier = (made < made[at]) | ((made == made[at]) & (others < chosen))
+    times_ns = _launch_times_ns(frame, others)
+    index = int(np.flatnonzero(others == chosen)[0])
+    earlier = (times_ns < times_ns[index]) | ((times_ns == times_ns[index]) & (others < chosen))
     return Launch(chosen, int(np.count_nonzero(earlier)), int(others.size), int(rows.size))
 
 
@@ -74,10 +74,10 @@ def operators_around(frame: Frame, kernel: str) -> tuple[list[tuple[str, dict[st
     """
     rows = launch_rows(frame, kernel)
     owner = frame.operator[rows] if rows.size else np.empty(0, np.int64)
-    known = owner >= 0
-    if not known.any():
+    has_owner = owner >= 0
+    if not has_owner.any():
         return [], 0, 0
-    rows, owner = rows[known], owner[known]
+    rows, owner = rows[has_owner], owner[has_owner]
     keys = np.stack([frame["name"][owner], frame["detail"][owner]], 1)
     groups, index = np.unique(keys, axis=0, return_inverse=True)
     index = index.reshape(-1)
@@ -151,17 +151,17 @@ def kernel_table(trace: Trace) -> list[KernelRow]:
     registers = np.maximum.reduceat(work["registers_per_thread"][order], starts)
     smem = np.maximum.reduceat(work["smem_bytes"][order], starts)
     occupancy = _weighted_mean(work["occupancy_pct"][order].astype(np.float64), dur, starts)
-    made = [KernelRow(
-        name=names[code[at]], short_name="",
-        category="communication" if kind[at] == Category.COMMUNICATION else "compute",
+    kernel_rows = [KernelRow(
+        name=names[code[start]], short_name="",
+        category="communication" if kind[start] == Category.COMMUNICATION else "compute",
         launches=int(counts[i]), total_ns=int(totals[i]), mean_ns=float(totals[i] / counts[i]),
-        p50_ns=float(p50[i]), p95_ns=float(p95[i]), min_ns=int(dur[at]), max_ns=int(dur[at + counts[i] - 1]),
+        p50_ns=float(p50[i]), p95_ns=float(p95[i]), min_ns=int(dur[start]), max_ns=int(dur[start + counts[i] - 1]),
         share_pct=pct_of(int(totals[i]), everything),
         registers_per_thread=int(registers[i]) if registers[i] >= 0 else None,
         smem_bytes=int(smem[i]) if smem[i] >= 0 else None,
         occupancy_pct=float(occupancy[i]) if np.isfinite(occupancy[i]) else None,
-    ) for i, at in enumerate(starts.tolist())]
-    return labelled(sorted(made, key=lambda row: -row.time_ns))        # ties stay in the order of the file
+    ) for i, start in enumerate(starts.tolist())]
+    return labelled(sorted(kernel_rows, key=lambda row: -row.time_ns))        # ties stay in the order of the file
 
 
 def labelled(rows: Sequence[KernelRow]) -> list[KernelRow]:
@@ -192,7 +192,7 @@ def summary_table(summary: Summary) -> list[KernelRow]:
 
 
 def _row_of_sums(name: str, parts: Sequence[KernelSum], everything: int) -> KernelRow:
-    total, launches = sum(each.total_ns for each in parts), sum(each.launches for each in parts)
+    total, launches = sum(part.total_ns for part in parts), sum(part.launches for part in parts)
     only = parts[0] if len(parts) == 1 else None
     mean = only.mean_ns if only and only.mean_ns is not None else total / launches if launches else 0.0
     least, most = _all(parts, lambda each: each.min_ns), _all(parts, lambda each: each.max_ns)
@@ -201,22 +201,22 @@ def _row_of_sums(name: str, parts: Sequence[KernelSum], everything: int) -> Kern
         p50_ns=only.p50_ns if only else None, p95_ns=only.p95_ns if only else None,
         min_ns=round(min(least)) if least else None, max_ns=round(max(most)) if most else None,
         share_pct=pct_of(total, everything),
-        registers_per_thread=max((each.registers_per_thread for each in parts if each.registers_per_thread is not None),
+        registers_per_thread=max((part.registers_per_thread for part in parts if part.registers_per_thread is not None),
                                  default=None),
-        smem_bytes=max((each.smem_bytes for each in parts if each.smem_bytes is not None), default=None),
+        smem_bytes=max((part.smem_bytes for part in parts if part.smem_bytes is not None), default=None),
         occupancy_pct=_weighted_occupancy(parts))
 
 
 def _all(parts: Sequence[KernelSum], value: Callable[[KernelSum], float | None]) -> list[float]:
     """The values of all parts; none where one part does not state it: the extreme could be that part's."""
-    known = [number for each in parts if (number := value(each)) is not None]
-    return known if len(known) == len(parts) else []
+    figures = [number for part in parts if (number := value(part)) is not None]
+    return figures if len(figures) == len(parts) else []
 
 
 def _weighted_occupancy(parts: Sequence[KernelSum]) -> float | None:
     """Occupancy weighted by time (1 ns at least), of the parts that state it."""
-    known = [(each.occupancy_pct, max(each.total_ns, 1)) for each in parts if each.occupancy_pct is not None]
-    return sum(pct * weight for pct, weight in known) / sum(weight for _, weight in known) if known else None
+    weight_pairs = [(part.occupancy_pct, max(part.total_ns, 1)) for part in parts if part.occupancy_pct is not None]
+    return sum(pct * weight for pct, weight in weight_pairs) / sum(weight for _, weight in weight_pairs) if weight_pairs else None
 
 
 def fold(rows: list[KernelRow], most: int, name: str) -> list[KernelRow]:
@@ -228,17 +228,17 @@ def fold(rows: list[KernelRow], most: int, name: str) -> list[KernelRow]:
     """
     if len(rows) <= most:
         return rows
-    kept = [row for row in rows[:most] if row.name != name]
+    top_rows = [row for row in rows[:most] if row.name != name]
     others = [*(row for row in rows[:most] if row.name == name), *rows[most:]]
     launches, total_ns = sum(row.launches for row in others), sum(row.time_ns for row in others)
-    one = KernelRow(
+    rest_row = KernelRow(
         name=name, short_name=short_name(name),
         category="communication" if all(row.category == "communication" for row in others) else "compute",
         launches=launches, total_ns=total_ns, mean_ns=total_ns / launches if launches else 0.0, p50_ns=None, p95_ns=None,
         min_ns=min((row.min_ns for row in others if row.min_ns is not None), default=None),
         max_ns=max((row.max_ns for row in others if row.max_ns is not None), default=None),
         share_pct=sum(row.share_pct or 0.0 for row in others))
-    return sorted([*kept, one], key=lambda row: -row.time_ns)
+    return sorted([*top_rows, rest_row], key=lambda row: -row.time_ns)
 
 
 def _quantile(ordered: Ints, starts: Rows, counts: Rows,
@@ -255,8 +255,8 @@ def _quantile(ordered: Ints, starts: Rows, counts: Rows,
 def _weighted_mean(values: Array, weights: Ints,
                    starts: Rows) -> Floats:
     """Mean of the known values of every group, weighted by time (1 ns at least)."""
-    known = np.isfinite(values)
-    weight = np.where(known, np.maximum(weights, 1), 0).astype(np.float64)
+    is_finite = np.isfinite(values)
+    weight = np.where(is_finite, np.maximum(weights, 1), 0).astype(np.float64)
     total = np.add.reduceat(weight, starts)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.add.reduceat(np.where(known, values, 0.0) * weight, starts) / total
+        return np.add.reduceat(np.where(is_finite, values, 0.0) * weight, starts) / total

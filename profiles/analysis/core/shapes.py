@@ -81,10 +81,10 @@ class Launches:
         """Return a mask of the launches of one shape."""
         mask: Bools = self.names == name
         for columns, text in ((self.geometry[:, :3], grid), (self.geometry[:, 3:], block)):
-            known = (columns > 0).all(axis=1)
-            mask &= known & (columns == np.array([int(part) for part in text.split("×")])).all(axis=1) if text else ~known
-        wanted = [at for at, each in enumerate(self.problems) if each == problem]
-        return mask & np.isin(self.problem, wanted)
+            has_size = (columns > 0).all(axis=1)
+            mask &= has_size & (columns == np.array([int(part) for part in text.split("×")])).all(axis=1) if text else ~has_size
+        numbers = [number for number, entry in enumerate(self.problems) if entry == problem]
+        return mask & np.isin(self.problem, numbers)
 
 
 def launches_of(frame: Frame) -> Launches:
@@ -97,20 +97,20 @@ def launches_of(frame: Frame) -> Launches:
 def _problems(frame: Frame, rows: Rows) -> tuple[Ints, list[Problem]]:
     """The operator of every kernel with its input shapes: each distinct (name, arguments) is read once."""
     operator = frame.operator[rows]
-    known = np.flatnonzero(operator >= 0)
+    positions = np.flatnonzero(operator >= 0)
     codes = np.zeros(rows.size, np.int64)
-    first, kind = frame.number_calls(operator[known])
+    first, kind = frame.number_calls(operator[positions])
     if first.size > MOST_ARGUMENTS:
         return codes, [Problem()]
     numbers = {Problem(): 0}
     mine = np.zeros(first.size, np.int64)
-    for at, row in enumerate(operator[known[first]].tolist()):
-        given = frame.arguments(row)
-        dims = _text(given.get("Input Dims"), 300)
+    for index, row in enumerate(operator[positions[first]].tolist()):
+        arguments = frame.arguments(row)
+        dims = _text(arguments.get("Input Dims"), 300)
         name = clip_name(frame.text(row), 120)
-        told = Problem(name, dims, _text(given.get("Input type"), 60)) if dims else Problem(name)
-        mine[at] = numbers.setdefault(told, len(numbers))
-    codes[known] = mine[kind]
+        entry = Problem(name, dims, _text(arguments.get("Input type"), 60)) if dims else Problem(name)
+        mine[index] = numbers.setdefault(entry, len(numbers))
+    codes[positions] = mine[kind]
     return codes, list(numbers)
 
 
@@ -127,14 +127,14 @@ def shapes_of(frame: Frame, floor_ns: Floats | None = None, flop: Floats | None 
     shapes = group_shapes(every.names, every.geometry, dur_ns, lambda code: frame.names[code], every.problem, floor_ns, flop)
     skips = _skips(every.names, frame.names, shapes)
     out = []
-    for at, shape in enumerate(shapes):
+    for index, shape in enumerate(shapes):
         if shape.index is None:
             out.append(shape)
             continue
-        row, told = int(every.rows[shape.index]), every.problems[every.problem[shape.index]]
+        row, problem = int(every.rows[shape.index]), every.problems[every.problem[shape.index]]
         out.append(Shape(**{
-            **shape.__dict__, **told.__dict__, "slice_id": int(frame["id"][row]), "skip": skips[at],
-            "tune": tune_fields(frame, row, shape.kernel) if at < DESCRIBED else {}}))
+            **shape.__dict__, **problem.__dict__, "slice_id": int(frame["id"][row]), "skip": skips[index],
+            "tune": tune_fields(frame, row, shape.kernel) if index < DESCRIBED else {}}))
     return out
 
 
@@ -144,8 +144,8 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: Floats, text: Callable[[in
 
     The last group is what is beyond the bounds above. A grid or block that is not known whole is not known.
     """
-    known = np.repeat((geometry.reshape(-1, 2, 3) > 0).all(axis=2), 3, axis=1)
-    geometry = np.where(known, geometry, -1)
+    has_size = np.repeat((geometry.reshape(-1, 2, 3) > 0).all(axis=2), 3, axis=1)
+    geometry = np.where(has_size, geometry, -1)
     table = np.column_stack([names, geometry, np.zeros_like(names) if problem is None else problem])
     codes = _codes(table)           # `np.unique(axis=0)` compares rows as bytes, 20 times slower
     order = np.lexsort((dur_ns, codes))
@@ -164,23 +164,23 @@ def group_shapes(names: Ints, geometry: Ints, dur_ns: Floats, text: Callable[[in
 
     out: list[Shape] = []
     rest: dict[int, list[int]] = {}
-    taken: dict[int, int] = {}
-    for at in stable_order(-totals).tolist():
-        name = int(names[order[ends[at] - 1]])
-        if taken.get(name, 0) >= SHAPES_PER_KERNEL or len(out) >= SHAPES_PER_PROFILE:
-            rest.setdefault(name, []).append(at)
+    counts: dict[int, int] = {}
+    for group in stable_order(-totals).tolist():
+        name = int(names[order[ends[group] - 1]])
+        if counts.get(name, 0) >= SHAPES_PER_KERNEL or len(out) >= SHAPES_PER_PROFILE:
+            rest.setdefault(name, []).append(group)
             continue
-        taken[name] = taken.get(name, 0) + 1
-        out.append(whole(at))
+        counts[name] = counts.get(name, 0) + 1
+        out.append(whole(group))
     out += [whole(groups[0]) for groups in rest.values() if len(groups) == 1]       # one alone is no "others"
     for name, groups in rest.items():
         if len(groups) == 1:
             continue
-        ordered = np.sort(np.concatenate([dur_ns[order[starts[at]:ends[at]]] for at in groups]))
+        ordered = np.sort(np.concatenate([dur_ns[order[starts[group]:ends[group]]] for group in groups]))
         out.append(Shape(
-            text(name), "", "", None, sum(int(ends[at] - starts[at]) for at in groups), round(float(totals[groups].sum())),
-            min(round(float(dur_ns[order[starts[at]]])) for at in groups),
-            max(round(float(dur_ns[order[ends[at] - 1]])) for at in groups), *_quantiles(ordered), shapes=len(groups)))
+            text(name), "", "", None, sum(int(ends[group] - starts[group]) for group in groups), round(float(totals[groups].sum())),
+            min(round(float(dur_ns[order[starts[group]]])) for group in groups),
+            max(round(float(dur_ns[order[ends[group] - 1]])) for group in groups), *_quantiles(ordered), shapes=len(groups)))
     return out
 
 
@@ -216,12 +216,12 @@ def _codes(table: Ints) -> Ints:
 
 
 def sized_text(dims: Sequence[int]) -> str:
-    return dims_text(dims) if all(each > 0 for each in dims) else ""
+    return dims_text(dims) if all(dim > 0 for dim in dims) else ""
 
 
 def bucket(grid: Sequence[int], block: Sequence[int]) -> int | None:
     """log2 of all threads, rounded; None where grid or block is not known."""
-    if not all(each > 0 for each in (*grid, *block)):
+    if not all(dim > 0 for dim in (*grid, *block)):
         return None
     return round(float(np.sum(np.log2(np.array([*grid, *block], np.float64)))))
 
@@ -245,23 +245,23 @@ def _skips(names: Ints, texts: Sequence[str], shapes: Sequence[Shape]) -> list[i
     launches_by_name = np.split(order, starts[1:])
     bares = [bare(texts[int(code)]) for code in used]
     whole = _SEPARATOR.join(bares)
-    firsts = np.cumsum([0] + [len(each) + 1 for each in bares[:-1]]) if bares else np.empty(0, np.int64)
+    firsts = np.cumsum([0] + [len(bare_text) + 1 for bare_text in bares[:-1]]) if bares else np.empty(0, np.int64)
     alike: dict[str, list[int]] = {}
-    for at, shape in enumerate(shapes):
+    for index, shape in enumerate(shapes):
         if shape.index is not None:
-            alike.setdefault(bare(shape.kernel), []).append(at)
+            alike.setdefault(bare(shape.kernel), []).append(index)
     alike.pop("", None)
     out: list[int | None] = [None] * len(shapes)
-    for wanted, members in islice(alike.items(), SEARCHED_CHARS // max(1, len(whole))):
-        matching = _containing(wanted, whole, firsts, bares)
+    for text, members in islice(alike.items(), SEARCHED_CHARS // max(1, len(whole))):
+        matching = _containing(text, whole, firsts, bares)
         mine = np.zeros(int(used[-1]) + 1, np.bool_)
         mine[used[matching]] = True
-        for at in members:
-            before = shapes[at].index or 0
+        for member in members:
+            before = shapes[member].index or 0
             if len(matching) > _FEW:                       # one pass over the launches is cheaper than one for each name
-                out[at] = int(np.count_nonzero(mine[names[:before]]))
+                out[member] = int(np.count_nonzero(mine[names[:before]]))
             else:
-                out[at] = sum(int(np.searchsorted(launches_by_name[each], before)) for each in matching)
+                out[member] = sum(int(np.searchsorted(launches_by_name[number], before)) for number in matching)
     return out
 
 
@@ -269,23 +269,23 @@ def _containing(wanted: str, whole: str, firsts: Ints, bares: Sequence[str]) -> 
     """Return which of `bares` contain `wanted`, ascending. `whole` is all of them joined, `firsts` where each begins in it:
     one search in a long text is ten times as fast as one in each of many short ones."""
     if not wanted or _SEPARATOR in wanted:
-        return [at for at, each in enumerate(bares) if wanted and wanted in each]
+        return [index for index, name in enumerate(bares) if wanted and wanted in name]
     out: list[int] = []
     place = whole.find(wanted)
     while place >= 0:
-        at = int(np.searchsorted(firsts, place, side="right")) - 1
-        out.append(at)
-        place = whole.find(wanted, int(firsts[at]) + len(bares[at]))
+        index = int(np.searchsorted(firsts, place, side="right")) - 1
+        out.append(index)
+        place = whole.find(wanted, int(firsts[index]) + len(bares[index]))
     return out
 
 
 def tune_fields(frame: Frame, row: int, kernel: str) -> dict[str, Any]:
     """Return what the tuner would be asked, by the operators around a launch; {} where it has no such problem."""
     operator = int(frame.operator[row])
-    around = [(frame.text(each), frame.arguments(each)) for each in (frame.path(operator) if operator >= 0 else [])
-              if frame["category"][each] == Category.CPU_OP][:12]
-    made = tunable.tunable(kernel, around)
-    fields = {"operator": made.operator, **made.shape, "dtype": made.dtype}
+    around = [(frame.text(row_above), frame.arguments(row_above)) for row_above in (frame.path(operator) if operator >= 0 else [])
+              if frame["category"][row_above] == Category.CPU_OP][:12]
+    tuning = tunable.tunable(kernel, around)
+    fields = {"operator": tuning.operator, **tuning.shape, "dtype": tuning.dtype}
     return fields if tunable.is_problem(fields) else {}
 
 
@@ -295,5 +295,5 @@ def _text(value: Any, limit: int) -> str:
         return clip_name(value, limit)
     if not isinstance(value, list):
         return ""
-    parts = [dims_text(each) if isinstance(each, list) else str(each) for each in value]
+    parts = [dims_text(entry) if isinstance(entry, list) else str(entry) for entry in value]
     return clip_name(", ".join(part for part in parts if part and part not in ("Scalar", "ScalarList")), limit)

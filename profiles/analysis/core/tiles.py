@@ -123,8 +123,8 @@ class Levels:
 
     def _merge(self, k: int, bits: int) -> None:
         """Bins of level k that nothing can join any more, and tiles of them."""
-        known = min(self._bins_done[k - 1], self._slices_done[k - 1])
-        done = known if known == _END else known >> (2 * k) << (2 * k)
+        least = min(self._bins_done[k - 1], self._slices_done[k - 1])
+        done = least if least == _END else least >> (2 * k) << (2 * k)
         if done <= self._bins_done[k]:
             return
         tiles_before = self._bins_done[k] >> bits
@@ -236,7 +236,7 @@ def busy_lane(label: str, share: Bytes, category: Bytes, columns: int) -> BusyLa
     means = -(-np.add.reduceat(summed, edges) // counts)
     top = category[busiest, np.arange(bins)]
     firsts = [int(begin + summed[begin:begin + count].argmax()) for begin, count in zip(edges, counts, strict=True)]
-    return BusyLane(label, [int(each) for each in means], [COLOURS.get(Category(int(top[each])), "other") for each in firsts])
+    return BusyLane(label, [int(mean) for mean in means], [COLOURS.get(Category(int(top[first])), "other") for first in firsts])
 
 
 # The bytes of one tile, as static/js/timeline reads them: little endian, column after column, 8-byte aligned.

@@ -61,10 +61,10 @@ def tunable(kernel: str, around: Sequence[tuple[str, dict[str, Any]]]) -> Tunabl
     for name, arguments in around:
         dims, types = as_list(arguments.get("Input Dims")), as_list(arguments.get("Input type"))
         shaped |= bool(dims)
-        read, tensors = next(((read, tensors) for word, read, tensors in _READERS[operator] if word in name), (None, ()))
-        if read and _BACKWARD.search(name):
+        reader, tensors = next(((reader, tensors) for word, reader, tensors in _READERS[operator] if word in name), (None, ()))
+        if reader and _BACKWARD.search(name):
             return _backward(operator)
-        shape = read(dims, as_list(arguments.get("Concrete Inputs"))) if read else None
+        shape = reader(dims, as_list(arguments.get("Concrete Inputs"))) if reader else None
         if shape and all(isinstance(value, int) and value >= 0 for value in shape.values()):
             told = {_TYPES.get(types[at], str(types[at])) for at in tensors if at < len(types) and types[at]}
             wrong = sorted(told - set(TYPES[operator])) or (sorted(told) if len(told) > 1 else [])
@@ -114,7 +114,7 @@ def as_list(value: Any) -> list[Any]:
 
 def _of(dims: Dims, at: int, length: int) -> list[int] | None:
     sizes = dims[at] if at < len(dims) else None
-    whole = isinstance(sizes, list) and len(sizes) >= length and all(isinstance(each, int) and each > 0 for each in sizes)
+    whole = isinstance(sizes, list) and len(sizes) >= length and all(isinstance(size, int) and size > 0 for size in sizes)
     return sizes if whole else None
 
 
@@ -187,7 +187,7 @@ def _convolution(stride_at: int, padding_at: int, dilation_at: int, groups_at: i
         image, filters = _of(dims, 0, 4), _of(dims, 1, 4)
         if not image or not filters or len(image) != 4 or len(filters) != 4 or filters[2] != filters[3] or image[1] != filters[1]:
             return None
-        stride, padding, dilation = (_same(concrete, at) for at in (stride_at, padding_at, dilation_at))
+        stride, padding, dilation = (_same(concrete, position) for position in (stride_at, padding_at, dilation_at))
         if stride is None or padding is None or dilation != 1 or _number(concrete, groups_at) != 1:
             return None
         batch, channels, height, width = image
@@ -204,7 +204,7 @@ def _same(concrete: Dims, at: int) -> int | None:
     """The number that each direction has: "[1, 1]" is 1."""
     numbers = as_list(concrete[at]) if at < len(concrete) else []
     first = numbers[0] if numbers else None
-    return first if isinstance(first, int) and not isinstance(first, bool) and all(each == first for each in numbers) else None
+    return first if isinstance(first, int) and not isinstance(first, bool) and all(number == first for number in numbers) else None
 
 
 # operator -> (part of the framework operator's name, reader of its shape, arguments whose type the kernel computes in)

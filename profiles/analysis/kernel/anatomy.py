@@ -124,7 +124,7 @@ def breakdown(metrics: Metrics, breakdowns: Mapping[str, str]) -> list[Throughpu
 
 def _side(name: str, metrics: Metrics, breakdowns: Mapping[str, str]) -> Throughput:
     metric = SIDES[name] + ROLLUP
-    listed = [each.strip() for each in breakdowns.get(f"breakdown:{metric}", "").split(",") if each.strip()]
+    listed = [entry.strip() for entry in breakdowns.get(f"breakdown:{metric}", "").split(",") if entry.strip()]
     names = listed or [stem + ROLLUP for stem, (unit, _, _) in UNIT_PARTS.items() if UNIT_SIDES[unit] == name]
     parts = [_part(each, value) for each in dict.fromkeys(names) if (value := number(metrics, each)) is not None]
     parts.sort(key=lambda part: (-part.pct, part.metric.startswith(_SHARED)))
@@ -319,7 +319,7 @@ class Anatomy:
 
 def _plain(part: Any) -> Any:
     if isinstance(part, list):
-        return [asdict(each) for each in part]
+        return [asdict(entry) for entry in part]
     return asdict(part) if is_dataclass(part) and not isinstance(part, type) else part
 
 

@@ -108,15 +108,15 @@ def ladder(point: Point, roofs: Roofs, gpu: gpus.Gpu | None, measured: MeasuredC
             ("clock", f"at its SM clock, {(roofs.sm_clock_hz or 0.0) / 1e6:,.0f} MHz", point.compute_roof,
              roofs.source.get(point.precision or "", "")),
             ("measured", _label(measured, point.precision or ""),
-             _mix(work, {key: each.at(roofs.sm_clock_hz) for key, each in measured.ceilings.items()}) if measured else None,
+             _mix(work, {key: ceiling.at(roofs.sm_clock_hz) for key, ceiling in measured.ceilings.items()}) if measured else None,
              measured.ceilings[point.precision or ""].how if measured and (point.precision or "") in measured.ceilings else ""),
         ]
     return _rungs([*steps, ("achieved", "achieved", achieved, "")])
 
 
 def _label(measured: MeasuredCeilings | None, key: str) -> str:
-    one = measured.ceilings.get(key) if measured else None
-    return f"{one.label} at that clock, {measured.label}" if measured and one else ""
+    ceiling = measured.ceilings.get(key) if measured else None
+    return f"{ceiling.label} at that clock, {measured.label}" if measured and ceiling else ""
 
 
 def _mix(work: Mapping[str, float], rates: Mapping[str, float]) -> float | None:
@@ -126,9 +126,9 @@ def _mix(work: Mapping[str, float], rates: Mapping[str, float]) -> float | None:
 
 
 def _rungs(steps: Sequence[tuple[str, str, float | None, str]]) -> list[Rung]:
-    known = [(name, label, rate, source) for name, label, rate, source in steps if rate]
-    top, rungs, above = known[0][2], [], known[0][2]
-    for name, label, rate, source in known:
+    rate_steps = [(name, label, rate, source) for name, label, rate, source in steps if rate]
+    top, rungs, above = rate_steps[0][2], [], rate_steps[0][2]
+    for name, label, rate, source in rate_steps:
         rungs.append(Rung(name, label, rate, 100.0 * rate / top, 100.0 * (above - rate) / top, source))
         above = rate
     return rungs
@@ -136,8 +136,8 @@ def _rungs(steps: Sequence[tuple[str, str, float | None, str]]) -> list[Rung]:
 
 def newest_of_model(runs: Iterable[MeasuredCeilings], gpu: str) -> MeasuredCeilings | None:
     """The first of `runs` (newest first) on a GPU of this model."""
-    wanted = gpus.key(gpu)
-    return next((run for run in runs if gpus.key(run.gpu) == wanted), None)
+    gpu_key = gpus.key(gpu)
+    return next((run for run in runs if gpus.key(run.gpu) == gpu_key), None)
 
 
 @dataclass(frozen=True)
@@ -167,22 +167,22 @@ def ceilings(launches: Sequence[LaunchFacts], measured: Mapping[str, MeasuredCei
     DRAM, L2, L1 and every precision as the reports state them; then measured ones and the data sheet's.
     """
     lines: list[Ceiling] = []
-    for device in dict.fromkeys(each.device for each in launches):
-        here = [each for each in launches if each.device == device]
+    for device in dict.fromkeys(launch.device for launch in launches):
+        here = [launch for launch in launches if launch.device == device]
         stated = _stated_ceilings(device, here)
-        clock = max((each.roofs.sm_clock_hz for each in here if each.roofs.sm_clock_hz), default=None)
-        wanted = {each.precision for each in stated if each.origin == "stated" and each.precision}
-        lines += [*stated, *_measured_ceilings(device, wanted, clock, (measured or {}).get(device)),
-                  *_data_sheet_ceilings(device, wanted)]
+        clock = max((launch.roofs.sm_clock_hz for launch in here if launch.roofs.sm_clock_hz), default=None)
+        precisions = {ceiling.precision for ceiling in stated if ceiling.origin == "stated" and ceiling.precision}
+        lines += [*stated, *_measured_ceilings(device, precisions, clock, (measured or {}).get(device)),
+                  *_data_sheet_ceilings(device, precisions)]
     return lines
 
 
 def _stated_ceilings(device: str, launches: Sequence[LaunchFacts]) -> list[Ceiling]:
     lines = []
     for kind in ("dram", "l2", "l1"):
-        known = [(value, x) for x in launches if (value := getattr(x.roofs, f"{kind}_bytes_s")) is not None]
-        if known:
-            value, at = max(known, key=lambda pair: pair[0])
+        rates = [(value, x) for x in launches if (value := getattr(x.roofs, f"{kind}_bytes_s")) is not None]
+        if rates:
+            value, at = max(rates, key=lambda pair: pair[0])
             name = LEVELS[kind]
             lines.append(Ceiling(kind, name, f"{name} {si_text(value, 'B/s')}", value, at.roofs.source.get(kind, ""), device=device,
                                  clock_hz=at.dram_clock_hz if kind == "dram" else None))

@@ -45,8 +45,8 @@ SIGNALS: dict[str, tuple[str, ...]] = {
 
 def signals(launch: CounterLaunch) -> dict[str, float]:
     """Return the signals that the report holds, by the names of SIGNALS and of `sass.loads`."""
-    found = {key: number(launch.metrics, *names) for key, names in SIGNALS.items()}
-    return {**load_signals(launch), **{key: value for key, value in found.items() if value is not None}}
+    values_by_key = {key: number(launch.metrics, *names) for key, names in SIGNALS.items()}
+    return {**load_signals(launch), **{key: value for key, value in values_by_key.items() if value is not None}}
 
 
 MOST_NS = 1e15          # of one launch: eleven days
@@ -212,7 +212,7 @@ def combine_launches(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
     The longest one's facts with summed work and time-weighted shares. Where no launch states a duration: the first one's facts with
     the plain mean of the shares.
     """
-    whole = [each for each in launches if each.duration_ns] or list(launches)
+    whole = [launch for launch in launches if launch.duration_ns] or list(launches)
     if not whole:
         return None
     longest = max(whole, key=lambda each: each.duration_ns or 0.0)
@@ -220,14 +220,14 @@ def combine_launches(launches: Sequence[LaunchFacts]) -> LaunchFacts | None:
                           for f in fields(SpeedOfLight)})
     point = combine_points(whole)
     roofs = combine_roofs(whole)
-    mean_ns = sum(each.duration_ns or 0.0 for each in whole) / len(whole)
+    mean_ns = sum(launch.duration_ns or 0.0 for launch in whole) / len(whole)
     bounded = classify(sol, point, longest.occupancy, longest.stalls, roofs, mean_ns or None)
-    tail_loss = _weighted_mean((each.occupancy.tail_loss_pct, _weight(each, longest)) for each in whole)
-    known = longest.signals if tail_loss is None else {**longest.signals, "tail_loss_pct": tail_loss}
+    tail_loss = _weighted_mean((launch.occupancy.tail_loss_pct, _weight(launch, longest)) for launch in whole)
+    all_signals = longest.signals if tail_loss is None else {**longest.signals, "tail_loss_pct": tail_loss}
     return LaunchFacts(**{**{f.name: getattr(longest, f.name) for f in fields(LaunchFacts)},
                           "sol": sol, "point": point, "bound": bounded.kind, "bound_reason": bounded.reason, "bounded": bounded,
-                          "signals": known,
-                          "levels": combine_levels([(each.duration_ns, each.levels) for each in whole], point.flop, roofs)})
+                          "signals": all_signals,
+                          "levels": combine_levels([(launch.duration_ns, launch.levels) for launch in whole], point.flop, roofs)})
 
 
 def combine_roofs(launches: Sequence[LaunchFacts]) -> Roofs:
@@ -254,8 +254,8 @@ def combine_points(launches: Sequence[LaunchFacts]) -> Point:
     if len(launches) == 1:
         return launches[0].point
     flop: dict[str, float] = defaultdict(float)
-    for each in launches:
-        for precision, amount in each.point.by_precision.items():
+    for launch in launches:
+        for precision, amount in launch.point.by_precision.items():
             flop[precision] += amount
     unknown = next((x.point.reason for x in launches if x.point.reason
                     and (x.point.flop is None or (x.point.flop and x.point.dram_bytes))), None)
@@ -275,9 +275,9 @@ def _weight(launch: LaunchFacts, longest: LaunchFacts) -> float | None:
 
 
 def _weighted_mean(pairs: Iterable[tuple[float | None, float | None]]) -> float | None:
-    known = [(value, weight) for value, weight in pairs if value is not None and weight]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total else None
+    weight_pairs = [(value, weight) for value, weight in pairs if value is not None and weight]
+    total = sum(weight for _, weight in weight_pairs)
+    return sum(value * weight for value, weight in weight_pairs) / total if total else None
 
 
 def kernel_table(report: Report) -> list[KernelRow]:
@@ -289,15 +289,15 @@ def kernel_table(report: Report) -> list[KernelRow]:
     groups: dict[str, list[LaunchFacts]] = defaultdict(list)
     for launch in report.launches:
         groups[launch.kernel].append(launch_facts(launch))
-    everything = sum(each.duration_ns or 0.0 for group in groups.values() for each in group)
+    everything = sum(facts.duration_ns or 0.0 for group in groups.values() for facts in group)
     rows = [_kernel_row(name, group, everything) for name, group in groups.items()]
     return labelled(sorted(rows, key=lambda row: -row.time_ns))
 
 
 def _kernel_row(name: str, group: list[LaunchFacts], everything_ns: float) -> KernelRow:
-    durations = np.array([each.duration_ns for each in group if each.duration_ns is not None])
+    durations = np.array([facts.duration_ns for facts in group if facts.duration_ns is not None])
     timed = bool(durations.size)
-    whole = combine_launches([each for each in group if not each.incomplete])
+    whole = combine_launches([facts for facts in group if not facts.incomplete])
     launch = whole.launch if whole else {}
     smem = [block_number(launch.get(f"smem_{part}_bytes")) for part in ("static", "dynamic")]
     return KernelRow(
@@ -321,8 +321,8 @@ def from_json(document: Mapping[str, Any]) -> LaunchFacts:
     return LaunchFacts(**{
         **document, "sol": SpeedOfLight(**document["sol"]), "occupancy": OccupancyFacts(**document["occupancy"]),
         "scheduler": Scheduler(**document["scheduler"]), "caches": Caches(**document["caches"]),
-        "stalls": [stalls.Stall(**each) for each in document["stalls"]], "roofs": Roofs(**document["roofs"]),
+        "stalls": [stalls.Stall(**stall) for stall in document["stalls"]], "roofs": Roofs(**document["roofs"]),
         "point": Point(**{**document["point"], "notes": tuple(document["point"]["notes"])}),
-        "bounded": Bound(**{**told, "helps": tuple(told["helps"])}) if (told := document.get("bounded")) else None,
-        "levels": {name: Level(**each) for name, each in document.get("levels", {}).items()},
+        "bounded": Bound(**{**bound, "helps": tuple(bound["helps"])}) if (bound := document.get("bounded")) else None,
+        "levels": {name: Level(**level_fields) for name, level_fields in document.get("levels", {}).items()},
     })

@@ -48,7 +48,7 @@ class Kernel:
 
     @property
     def total_ns(self) -> float:
-        return sum(each.duration_ns or 0.0 for each in self.launches)
+        return sum(launch.duration_ns or 0.0 for launch in self.launches)
 
     @property
     def title(self) -> str:
@@ -59,9 +59,9 @@ def find(report: Report) -> list[Finding]:
     """Return all findings of a report, the worst first: by severity, then by worth."""
     kernels = _kernels(report)
     total_ns = sum(kernel.total_ns for kernel in kernels)
-    findings = [each for kernel in kernels if kernel.share_pct >= LIMITS["share_pct"]
-             for rule in RULES.values() for each in rule(kernel)]
-    findings = [_rank(each, total_ns) for each in findings]
+    findings = [finding for kernel in kernels if kernel.share_pct >= LIMITS["share_pct"]
+             for rule in RULES.values() for finding in rule(kernel)]
+    findings = [_rank(finding, total_ns) for finding in findings]
     return sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0)))
 
 
@@ -70,16 +70,16 @@ def _kernels(report: Report) -> list[Kernel]:
     for launch in report.launches:
         if not launch.incomplete:
             groups[launch.kernel].append(launch)
-    made = []
+    rows = []
     for name, launches in groups.items():
-        known = [launch_facts(launch) for launch in launches]
-        whole = combine_launches(known)
+        facts = [launch_facts(launch) for launch in launches]
+        whole = combine_launches(facts)
         if whole and whole.duration_ns:         # a finding is ranked by time: without any there is no rank
-            listed = rules.merge_launch_rules([(each.duration_ns, [asdict(rule) for rule in launch.rules])
-                                      for each, launch in zip(known, launches, strict=True)])
-            made.append((name, known, whole, listed, sum(each.duration_ns or 0.0 for each in known)))
-    total_ns = sum(ns for *_, ns in made)
-    return [Kernel(name, known, whole, listed, 100.0 * ns / total_ns) for name, known, whole, listed, ns in made]
+            listed = rules.merge_launch_rules([(fact.duration_ns, [asdict(rule) for rule in launch.rules])
+                                      for fact, launch in zip(facts, launches, strict=True)])
+            rows.append((name, facts, whole, listed, sum(fact.duration_ns or 0.0 for fact in facts)))
+    total_ns = sum(ns for *_, ns in rows)
+    return [Kernel(name, facts, whole, listed, 100.0 * ns / total_ns) for name, facts, whole, listed, ns in rows]
 
 
 def _rank(finding: Finding, total_ns: float) -> Finding:
@@ -178,11 +178,11 @@ def _find_stall(kernel: Kernel) -> Iterator[Finding]:
     top = next((stall for stall in kernel.whole.stalls if stall.reason not in stalls.NO_ACTION), None)
     if top is None or top.share_pct < LIMITS["stall_pct"]:
         return
-    known = stalls.explain(top.reason)
+    reason = stalls.explain(top.reason)
     cycles = "" if top.cycles is None else f": {top.cycles:.1f} cycles per instruction"
     yield Finding("counters.stall", "info",
-                f"{kernel.title}: warps spend {pct_text(top.share_pct)} of their time in “{known.title}”{cycles}",
-                f"{known.meaning} {known.fix}",
+                f"{kernel.title}: warps spend {pct_text(top.share_pct)} of their time in “{reason.title}”{cycles}",
+                f"{reason.meaning} {reason.fix}",
                 {"share_pct": top.share_pct, "cycles_per_issue": top.cycles}, None, kernel.name)
 
 
@@ -208,12 +208,12 @@ def _find_tensor(kernel: Kernel) -> Iterator[Finding]:
 
 def _find_nvidia(kernel: Kernel) -> Iterator[Finding]:
     """NVIDIA's estimate of what stands first in the kernel's advice, as theirs; of nothing in it, the greatest."""
-    known = [rule for rule in kernel.rules if rule.get("speedup_scope") == "global" and not needs_no_action(rule)
-             and (rule.get("speedup_pct") or 0) >= LIMITS["nvidia_pct"] and rule["worth_ns"]]
-    known = [rule for rule in known if not _is_full_tail(rule, kernel.whole)]
-    listed = {each.cause: each for each in advise(kernel.whole, kernel.total_ns, [], kernel.rules, kernel.launches)}
+    global_rules = [rule for rule in kernel.rules if rule.get("speedup_scope") == "global" and not needs_no_action(rule)
+                    and (rule.get("speedup_pct") or 0) >= LIMITS["nvidia_pct"] and rule["worth_ns"]]
+    global_rules = [rule for rule in global_rules if not _is_full_tail(rule, kernel.whole)]
+    listed = {advice.cause: advice for advice in advise(kernel.whole, kernel.total_ns, [], kernel.rules, kernel.launches)}
     order = list(listed)
-    keyed = [(cause.key if (cause := cause_of_nvidia(rule["identifier"], rule["title"])) else "", rule) for rule in known]
+    keyed = [(cause.key if (cause := cause_of_nvidia(rule["identifier"], rule["title"])) else "", rule) for rule in global_rules]
     # what the kernel's own advice leaves out (it hides waiting at a roof, or its unit does next to nothing) is no finding either
     keyed = [(key, rule) for key, rule in keyed if key == "" or _still_counts(listed.get(key), kernel.total_ns)]
     if not keyed:

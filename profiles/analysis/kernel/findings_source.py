@@ -71,9 +71,9 @@ def find(report: Report) -> list[Finding]:
     findings = []
     for launches in kernels_of(report):
         for rule in RULES.values():
-            said = [(_lost_ns(each, kernel), each, kernel) for kernel in launches for each in rule(kernel)]
-            if said:
-                _, worst, kernel = max(said, key=lambda which: which[0])
+            losses = [(_lost_ns(finding, kernel), finding, kernel) for kernel in launches for finding in rule(kernel)]
+            if losses:
+                _, worst, kernel = max(losses, key=lambda which: which[0])
                 findings.append(_of_launch(worst, kernel) if len(launches) > 1 else worst)
     return sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0.0)))
 
@@ -197,14 +197,14 @@ def _find_wait(kernel: Kernel) -> Iterator[Finding]:
     reason, count = next(iter(reasons.items()), ("selected", 0.0))
     if not samples or 100.0 * samples / total < limit or 100.0 * count / samples < LIMITS["reason_pct"] or reason in NO_WAIT:
         return
-    known, other = stalls.explain(reason), hot.waits_for
+    cause, other = stalls.explain(reason), hot.waits_for
     who = "it" if line is None else "its hottest instruction"
     behind = f"; {who} likely waits for {kernel.instruction(other)}" if other is not None else ""
     yield kernel.say("wait", f"{place} holds {pct_text(100.0 * samples / total)} of {total:,.0f} stall samples, "
-                     f"{pct_text(100.0 * count / samples)} of them “{known.title}”{behind}",
+                     f"{pct_text(100.0 * count / samples)} of them “{cause.title}”{behind}",
                      {"share_pct": 100.0 * samples / total, "samples": samples, "reason": reason,
                       "reason_pct": 100.0 * count / samples, "place": place},
-                     advice=f"{known.meaning} {known.fix}", severity="info")
+                     advice=f"{cause.meaning} {cause.fix}", severity="info")
 
 
 def _find_epilogue(kernel: Kernel) -> Iterator[Finding]:

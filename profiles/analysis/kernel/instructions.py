@@ -178,11 +178,11 @@ class Instructions:
 
         Only what was collected and is not zero throughout.
         """
-        known = [each for each in MEASURES if self.has(each.name) and self.values(each.name).any()]
-        named = {each.name for each in MEASURES}
+        measures = [measure for measure in MEASURES if self.has(measure.name) and self.values(measure.name).any()]
+        named = {measure.name for measure in MEASURES}
         rest = [Measure(name, name, "count", "A metric of the report.") for name in self.metrics
                 if name not in named and not name.startswith(("smsp__pcsamp_", "thread_inst_executed")) and self.values(name).any()]
-        return known + rest
+        return measures + rest
 
 
 def ratio(above: Numbers, below: Numbers) -> Numbers:
@@ -209,7 +209,7 @@ def lines(instructions: Instructions) -> list[Line]:
     if not len(instructions):
         return []
     places, line_of = np.unique(instructions.place, return_inverse=True)
-    names = dict.fromkeys([each.name for each in instructions.measures if each.adds_up] + [
+    names = dict.fromkeys([measure.name for measure in instructions.measures if measure.adds_up] + [
         name for name in ("inst_executed", "thread_inst_executed_true") if instructions.has(name)])
     sums: dict[str, Numbers] = {name: _per_line(line_of, instructions.values(name), len(places)) for name in names}
     if instructions.has(THREADS):
@@ -217,12 +217,12 @@ def lines(instructions: Instructions) -> list[Line]:
     reasons = {name: _per_line(line_of, values, len(places)) for name, values in instructions.reasons.items()}
     order = stable_order(line_of)
     starts = np.searchsorted(line_of[order], np.arange(len(places) + 1))
-    made = [Line(
+    rows = [Line(
         file=None if place < 0 else int(place >> 32), line=None if place < 0 else int(place & 0xFFFFFFFF),
-        rows=order[starts[at]:starts[at + 1]], values={name: float(values[at]) for name, values in sums.items()},
-        reasons=_most_first({name: float(values[at]) for name, values in reasons.items()}),
-    ) for at, place in enumerate(places.tolist())]
-    return sorted(made, key=lambda each: (-each.values.get(SAMPLES, 0.0), -each.values.get("inst_executed", 0.0)))
+        rows=order[starts[index]:starts[index + 1]], values={name: float(values[index]) for name, values in sums.items()},
+        reasons=_most_first({name: float(values[index]) for name, values in reasons.items()}),
+    ) for index, place in enumerate(places.tolist())]
+    return sorted(rows, key=lambda each: (-each.values.get(SAMPLES, 0.0), -each.values.get("inst_executed", 0.0)))
 
 
 def _per_line(line_of: Rows, values: Numbers, count: int) -> Numbers:
@@ -253,12 +253,12 @@ class Check:
 
 def checks(instructions: Instructions, totals: Mapping[str, float | str | None]) -> list[Check]:
     """Every metric per instruction of which the launch has a total."""
-    made = []
+    results = []
     for name in instructions.metrics:
         total = totals.get(name)
         if isinstance(total, int | float):
-            made.append(Check(name, float(total), float(instructions.values(name).sum())))
-    return made
+            results.append(Check(name, float(total), float(instructions.values(name).sum())))
+    return results
 
 
 def hottest(instructions: Instructions, name: str, most: int) -> Sequence[int]:

@@ -24,8 +24,8 @@ PCT = ".pct_of_peak_sustained_elapsed"
 
 
 def tables(metrics: Metrics) -> list[SummaryTable]:
-    made = [_shared_memory_table(metrics), _l1_table(metrics), _l2_table(metrics), _device_memory_table(metrics)]
-    return with_rows(made)
+    parts = [_shared_memory_table(metrics), _l1_table(metrics), _l2_table(metrics), _device_memory_table(metrics)]
+    return with_rows(parts)
 
 
 _SHARED = {"Loads": ("ld", "smsp__inst_executed_op_ldsm.sum"), "Stores": ("st", "smsp__inst_executed_op_shared_stsm.sum"),
@@ -80,10 +80,10 @@ def _l1_table(metrics: Metrics) -> SummaryTable:
         hits = number(metrics, f"l1tex__t_sectors_{kind}_lookup_hit.sum")
         hit = 100.0 * hits / sectors if hits is not None and sectors else number(
             metrics, f"l1tex__t_sector_{kind}_hit_rate.pct", f"l1tex__t_sector_{kind}_op_tex_hit_rate.pct")
-        asked = number(metrics, *instructions)
-        if asked is not None and label == "Global loads":        # a cp.async is a load of global memory here
-            asked += number(metrics, "smsp__inst_executed_op_ldgsts.sum") or 0.0
-        rows.append([label, asked, requests, sectors, _ratio(sectors, requests), hit, _bytes(sectors)])
+        inst_count = number(metrics, *instructions)
+        if inst_count is not None and label == "Global loads":        # a cp.async is a load of global memory here
+            inst_count += number(metrics, "smsp__inst_executed_op_ldgsts.sum") or 0.0
+        rows.append([label, inst_count, requests, sectors, _ratio(sectors, requests), hit, _bytes(sectors)])
     return SummaryTable("L1 cache", summary_columns("Access: text | Instructions | Requests | Sectors | Sectors per request | "
                                                     "Hits: pct | Looked up: bytes"), rows)
 
@@ -316,13 +316,13 @@ def _link(metrics: Metrics, source: str, target: str, unit: str, terms: Sequence
           scale: float = 1.0, pct: Names = ()) -> Link:
     """Terms that were not collected are left out; a link of which none was collected is unknown."""
     used = [(name, value) for term in terms for name, value in _first(metrics, term)]
-    taken = [(name, value) for term in less for name, value in _first(metrics, term)]
-    amount = max(0.0, sum(value for _, value in used) - sum(value for _, value in taken)) * scale if used else None
+    deductions = [(name, value) for term in less for name, value in _first(metrics, term)]
+    amount = max(0.0, sum(value for _, value in used) - sum(value for _, value in deductions)) * scale if used else None
     duration = number(metrics, DURATION)
     share = number(metrics, *(name + PCT for name in pct)) if pct else None
-    if share is None and len(terms) == 1 and not taken and used:
+    if share is None and len(terms) == 1 and not deductions and used:
         share = number(metrics, used[0][0] + PCT)
-    names = tuple(name for name, _ in used) + tuple(f"− {name}" for name, value in taken if value)
+    names = tuple(name for name, _ in used) + tuple(f"− {name}" for name, value in deductions if value)
     return Link(source, target, unit, amount, amount / duration * 1e9 if amount is not None and duration else None, share, names)
 
 
@@ -334,13 +334,13 @@ def _sentence(places: dict[str, Place], links: list[Link]) -> str:
     """How much passes device memory, what the caches catch, and how full each level is."""
     between = {(link.source, link.target): link for link in links}
     loaded, written = between["device", "l2"].amount, between["l2", "device"].amount
-    said = []
+    phrases = []
     if loaded is not None and written is not None:
-        said.append(f"{si_text(loaded, 'B')} come from device memory and {si_text(written, 'B')} go there")
+        phrases.append(f"{si_text(loaded, 'B')} come from device memory and {si_text(written, 'B')} go there")
     hits = [f"{name} {pct_text(hit)}" for key, name in (("l1", "L1"), ("l2", "L2")) if (hit := places[key].hit_pct) is not None]
     if hits:
-        said.append(f"hit rates of all accesses {', '.join(hits)}")
+        phrases.append(f"hit rates of all accesses {', '.join(hits)}")
     busy = [f"{place.title} {pct_text(place.pct)}" for place in places.values() if place.pct is not None]
     if busy:
-        said.append(f"of their peaks: {', '.join(busy)}")
-    return "; ".join(said) + "." if said else ""
+        phrases.append(f"of their peaks: {', '.join(busy)}")
+    return "; ".join(phrases) + "." if phrases else ""

@@ -34,9 +34,9 @@ def sm_clock(metrics: Metrics) -> float | None:
 
 def dram_bytes(metrics: Metrics) -> float | None:
     """Return the bytes read from and written to device memory."""
-    read, write = number(metrics, "dram__bytes_read.sum"), number(metrics, "dram__bytes_write.sum")
-    if read is not None and write is not None:
-        return read + write
+    read_bytes, write = number(metrics, "dram__bytes_read.sum"), number(metrics, "dram__bytes_write.sum")
+    if read_bytes is not None and write is not None:
+        return read_bytes + write
     total = number(metrics, "dram__bytes.sum")
     if total is not None:
         return total

@@ -140,10 +140,10 @@ def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | No
         return (f"The grid's {blocks:,} blocks fill {plain_number(100 * grid.waves)} % of the {slots:,} that the GPU holds at "
                 "once: the rest has nothing to do.")
     whole = math.ceil(grid.waves)
-    said = f"{blocks:,} blocks are {waves_text(grid.waves)} wave{'s' if whole > 1 else ''} of {slots:,}"
+    text = f"{blocks:,} blocks are {waves_text(grid.waves)} wave{'s' if whole > 1 else ''} of {slots:,}"
     if grid.tail_pct > 99.5:
-        return f"{said}, all of them full."
-    said += f": {whole - 1:,} full, then a last one" if whole > 1 else ""
+        return f"{text}, all of them full."
+    text += f": {whole - 1:,} full, then a last one" if whole > 1 else ""
     cost = ""
     if duration_ns:
         lost = duration_ns * grid.loss_pct / 100.0
@@ -151,7 +151,7 @@ def waves_sentence(grid: Waves, blocks: int, slots: int, duration_ns: float | No
                 "equally long")
     joined = "," if whole > 1 else "; it is"
     less = f" {slots * (whole - 1):,} blocks would need one wave less." if whole > 1 else ""
-    return f"{said}{joined} {plain_number(grid.tail_pct)} % full{cost}.{less}"
+    return f"{text}{joined} {plain_number(grid.tail_pct)} % full{cost}.{less}"
 
 
 DEFAULT_SMEM_BYTES = 48 * 1024           # more per block only after cudaFuncSetAttribute(…MaxDynamicSharedMemorySize)
@@ -242,9 +242,9 @@ def next_step(question: Question) -> str:
 
 
 def occupancy_of(question: Question, **changed: int) -> Occupancy:
-    asked = replace(question, **changed) if changed else question              # type: ignore[arg-type]
-    return occupancy(asked.gpu, asked.threads, asked.registers, asked.smem_bytes, barriers=asked.barriers,
-                     smem_config_bytes=asked.smem_config_bytes)
+    variant = replace(question, **changed) if changed else question              # type: ignore[arg-type]
+    return occupancy(variant.gpu, variant.threads, variant.registers, variant.smem_bytes, barriers=variant.barriers,
+                     smem_config_bytes=variant.smem_config_bytes)
 
 
 def curves(question: Question) -> list[Curve]:
@@ -261,11 +261,11 @@ def curves(question: Question) -> list[Curve]:
 
 
 def _curve(question: Question, parameter: str, unit: str, xs: list[int]) -> Curve:
-    at = int(getattr(question, parameter))
-    xs = sorted({*xs, at})
+    current = int(getattr(question, parameter))
+    xs = sorted({*xs, current})
     values = [occupancy_of(question, **{parameter: x}) for x in xs]
-    return Curve(parameter, FIELDS[parameter][0], unit, at, xs, [each.warps_per_sm for each in values],
-                 [each.blocks_per_sm for each in values], [limiter_words(each.limiters) for each in values])
+    return Curve(parameter, FIELDS[parameter][0], unit, current, xs, [point.warps_per_sm for point in values],
+                 [point.blocks_per_sm for point in values], [limiter_words(point.limiters) for point in values])
 
 
 def ladder(question: Question) -> list[Rung]:
@@ -327,7 +327,7 @@ def _sentence(question: Question, result: Occupancy) -> str:
 
 def _step(question: Question, result: Occupancy, rungs: list[Rung]) -> str:
     """What to give up for one more block per SM, and how many then fit."""
-    rung = next((each for each in rungs if each.blocks == result.blocks_per_sm + 1), None)
+    rung = next((entry for entry in rungs if entry.blocks == result.blocks_per_sm + 1), None)
     if rung is None:
         return ""
     less: dict[str, int] = {}

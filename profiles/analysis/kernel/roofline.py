@@ -142,8 +142,8 @@ class Level:
 def levels(metrics: Metrics, duration_ns: float | None, flop: float | None, roofs: Roofs) -> dict[str, Level]:
     """The levels whose traffic the report counts."""
     by_name = {}
-    for name, read in (("l1", l1_bytes), ("l2", l2_bytes), ("dram", _dram)):
-        moved, source = read(metrics)
+    for name, reader in (("l1", l1_bytes), ("l2", l2_bytes), ("dram", _dram)):
+        moved, source = reader(metrics)
         if moved is not None:
             by_name[name] = level(name, moved, duration_ns, flop, roofs, source)
     return by_name
@@ -197,7 +197,7 @@ def combine_levels(parts: list[tuple[float | None, Mapping[str, Level]]], flop: 
     if not parts:
         return {}
     total_ns = sum(duration or 0.0 for duration, _ in parts)
-    names = [name for name in LEVELS if all(name in each for _, each in parts)]
+    names = [name for name in LEVELS if all(name in levels_by_name for _, levels_by_name in parts)]
     return {name: level(name, sum(each[name].bytes for _, each in parts), total_ns, flop, roofs, parts[0][1][name].source)
             for name in names}
 

@@ -85,9 +85,9 @@ def merge_launch_rules(launch_rules: Sequence[tuple[float | None, Sequence[dict[
         for rule in rules:
             key = (rule["identifier"], rule["title"])
             gain = worth_ns(rule, duration_ns)
-            known = best.get(key)
-            count = (known["launches"] if known else 0) + 1
-            total = ((known["worth_ns"] if known else None) or 0.0) + (gain or 0.0)
-            keep = known if known and (known.get("speedup_pct") or 0) >= (rule.get("speedup_pct") or 0) else rule
+            entry = best.get(key)
+            count = (entry["launches"] if entry else 0) + 1
+            total = ((entry["worth_ns"] if entry else None) or 0.0) + (gain or 0.0)
+            keep = entry if entry and (entry.get("speedup_pct") or 0) >= (rule.get("speedup_pct") or 0) else rule
             best[key] = {**keep, "launches": count, "worth_ns": total or None}
     return rank_rules(best.values())

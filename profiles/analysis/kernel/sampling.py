@@ -119,20 +119,20 @@ def plain_name(metric: str) -> str:
 
 def series_of(table: pa.Table) -> list[Series]:
     """The series of PERIODIC, in the order of the panels, then by name."""
-    made = []
+    series_list = []
     for metric in pc.unique(table["metric"]).to_pylist():
         rows = table.filter(pc.equal(table["metric"], metric)).sort_by("time_ns")
         name = plain_name(metric)
         panel, label = next(((panel, label) for part, panel, label in WORDS if part in name), ("", ""))
-        made.append(Series(
+        series_list.append(Series(
             metric, name, str(rows["unit"][0]), panel, label or str(rows["label"][0]) or name,
             np.asarray(rows["time_ns"].to_numpy(), np.int64), np.asarray(rows["value"].to_numpy(), np.float64)))
-    order = {panel: at for at, panel in enumerate(PANELS)}
-    return sorted(made, key=lambda each: (order.get(each.panel, len(order)), each.name))
+    order = {panel: index for index, panel in enumerate(PANELS)}
+    return sorted(series_list, key=lambda each: (order.get(each.panel, len(order)), each.name))
 
 
 def _first_named(series: Sequence[Series], names: Sequence[str]) -> Series | None:
-    return next((each for name in names for each in series if each.name == name), None)
+    return next((entry for name in names for entry in series if entry.name == name), None)
 
 
 def window(series: Sequence[Series]) -> Window | None:
@@ -165,11 +165,11 @@ def checks(series: Sequence[Series], metrics: Mapping[str, float | str | None]) 
 
     They show that every block was seen, and that the cycles are those of the launch.
     """
-    made = []
+    results = []
     blocks, grid = _first_named(series, BLOCKS), metrics.get("launch__grid_size")
     if blocks is not None and isinstance(grid, int | float) and grid:
-        made.append(Check("blocks started", float(blocks.values.sum()), float(grid), step=BLOCKS_STEP))
+        results.append(Check("blocks started", float(blocks.values.sum()), float(grid), step=BLOCKS_STEP))
     cycles, counted = _first_named(series, ACTIVE[:1]), metrics.get("sm__cycles_active.avg")
     if cycles is not None and isinstance(counted, int | float) and counted:
-        made.append(Check("active SM cycles", float(cycles.values.sum()), float(counted)))
-    return made
+        results.append(Check("active SM cycles", float(cycles.values.sum()), float(counted)))
+    return results

@@ -106,8 +106,8 @@ class Kernel:
         The report knows the innermost place of an instruction, not who called.
         """
         file = self.instructions.place >> 32
-        known = file[self.instructions.place >= 0]
-        main = int(np.bincount(known).argmax()) if known.size else None
+        files = file[self.instructions.place >= 0]
+        main = int(np.bincount(files).argmax()) if files.size else None
         if main is None or line.file == main or not line.rows.size:
             return None
         before = np.flatnonzero(file[:int(line.rows[0])] == main)
@@ -127,16 +127,16 @@ class Kernel:
 
     def say(self, rule: str, title: str, numbers: dict[str, float | str], *, worth_ns: float | None = None, advice: str = "",
             severity: str = "medium") -> Finding:
-        known = dict(numbers)
+        evidence = dict(numbers)
         if worth_ns is None and (estimate := self.nvidia_pct(rule)) is not None:
             most = gains.most_pct(rule, self.facts)              # as the advice about the kernel caps it
             pct = estimate if most is None else min(estimate, most)
-            worth_ns, known["nvidia_estimate_pct"] = self.total_ns * pct / 100.0, estimate
+            worth_ns, evidence["nvidia_estimate_pct"] = self.total_ns * pct / 100.0, estimate
             title = f"{title}; NVIDIA estimates up to {pct_text(estimate)} less time"
             title += f", here at most {pct_text(pct)}" if pct < estimate - 0.5 else ""
         if worth_ns is not None and worth_ns >= HIGH_PCT / 100.0 * self.report_ns:
             severity = "high"
-        return Finding(f"source.{rule}", severity, f"{self.title}: {title}", advice or ADVICE[rule], known, worth_ns,
+        return Finding(f"source.{rule}", severity, f"{self.title}: {title}", advice or ADVICE[rule], evidence, worth_ns,
                      self.launch.kernel)
 
     def nvidia_pct(self, rule: str) -> float | None:

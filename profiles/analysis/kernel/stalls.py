@@ -163,13 +163,13 @@ def stalls(metrics: Mapping[str, float | str]) -> list[Stall]:
 
 
 def _by_reason(metrics: Mapping[str, float | str], prefix: str, suffix: str) -> dict[str, float]:
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for name, value in metrics.items():
         if name.startswith(prefix) and name.endswith(suffix) and isinstance(value, (int, float)):
             reason = name[len(prefix):-len(suffix)]
             reason = ALIASES.get(reason, reason)        # nvprof's name beside ncu's own: one state
-            found[reason] = found.get(reason, 0.0) + float(value)
-    return found
+            shares[reason] = shares.get(reason, 0.0) + float(value)
+    return shares
 
 
 def samples(metrics: Mapping[str, float | str]) -> dict[str, int]:

@@ -64,7 +64,7 @@ class Waits:
         self.instructions = instructions
         self.base = instructions.base_opcode
         self.loops = _loops(instructions)
-        self.rows = {reason: np.flatnonzero(np.isin(self.base, (*wanted, ASYNC))) for reason, wanted in PRODUCERS.items()}
+        self.rows = {reason: np.flatnonzero(np.isin(self.base, (*opcodes, ASYNC))) for reason, opcodes in PRODUCERS.items()}
         self.parsed: dict[int, tuple[str, list[str]]] = {}
 
     def _split(self, row: int) -> tuple[str, list[str]]:

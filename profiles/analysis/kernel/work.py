@@ -179,7 +179,7 @@ def _unknown(metrics: Metrics, scalar_counted: bool, tensor_counted: bool) -> st
 def _scalar(metrics: Metrics, precision: str) -> float | None:
     """Operations of one scalar pipe: exact `.sum` where collected, else per elapsed cycle × elapsed cycles."""
     letter, per_fma, per_other = SCALAR[precision]
-    total, known = 0.0, False
+    total, is_counted = 0.0, False
     for operation, weight in (("fma", per_fma), ("add", per_other), ("mul", per_other)):
         base = f"smsp__{SASS}{letter}{operation}_pred_on.sum"
         count = number(metrics, base)
@@ -189,9 +189,9 @@ def _scalar(metrics: Metrics, precision: str) -> float | None:
             if rate is None or cycles is None:
                 continue
             count = rate * cycles
-        known = True
+        is_counted = True
         total += weight * count
-    return total if known else None
+    return total if is_counted else None
 
 
 def _without_moves(flop: float, metrics: Metrics, instructions: pa.Table | None) -> tuple[float, str | None]:

@@ -198,24 +198,24 @@ def worth(spent: Iterable[FamilyTime], counted: Iterable[FamilyCounters],
     classes = classes or {}
     counters = list(counted)
     of_family: dict[tuple[int, str], list[FamilyCounters]] = defaultdict(list)
-    for each in counters:
-        of_family[each.family, each.gpu].append(each)
+    for family_counters in counters:
+        of_family[family_counters.family, family_counters.gpu].append(family_counters)
     reaches = class_reaches(counters, classes)
     by_family: dict[int, Worth] = {}
     for part in spent:
-        one = by_family.setdefault(part.family, Worth(part.family, category=part.category))
-        one.total_ns += part.total_ns
-        one.launches += part.launches
-        one.gpus[part.gpu] = one.gpus.get(part.gpu, 0.0) + part.total_ns
+        family_worth = by_family.setdefault(part.family, Worth(part.family, category=part.category))
+        family_worth.total_ns += part.total_ns
+        family_worth.launches += part.launches
+        family_worth.gpus[part.gpu] = family_worth.gpus.get(part.gpu, 0.0) + part.total_ns
         if part.category == COMMUNICATION:
-            one.category = COMMUNICATION
+            family_worth.category = COMMUNICATION
         known = of_family.get((part.family, part.gpu), [])
         same = [part.own] if part.own else [each for each in known if is_same_shape(part, each)]
-        if part.category == COMMUNICATION or not _add(one, part, same):
-            _estimate(one, part, reaches, classes.get(part.family, KernelClass("")))
-    for one in by_family.values():
-        one.reason = "" if one.expected_ns is not None else _reason(
-            one, reaches, classes.get(one.family, KernelClass("")), of_family)
+        if part.category == COMMUNICATION or not _add(family_worth, part, same):
+            _estimate(family_worth, part, reaches, classes.get(part.family, KernelClass("")))
+    for family_worth in by_family.values():
+        family_worth.reason = "" if family_worth.expected_ns is not None else _reason(
+            family_worth, reaches, classes.get(family_worth.family, KernelClass("")), of_family)
     return sorted(by_family.values(), key=lambda one: (-one.order_ns, one.expected_ns is None, -one.total_ns, one.family))
 
 
@@ -237,7 +237,7 @@ def class_reaches(counted: Sequence[FamilyCounters], classes: Mapping[int, Kerne
         share = sum(ns * part for ns, part in pairs) / sum(ns for ns, _ in pairs)
         shares[gpu, kind.op, kind.library].append(share)
         shares[gpu, kind.op, None].append(share)
-    return {key: _reach(key[1], key[2], each) for key, each in shares.items()}
+    return {key: _reach(key[1], key[2], parts) for key, parts in shares.items()}
 
 
 def _reach(op: str, library: bool | None, shares: Sequence[float]) -> Reach:
@@ -252,8 +252,8 @@ def _reach_of(reaches: Reaches, gpu: str, kind: KernelClass) -> Reach | None:
     """The narrowest class of which enough kernels were counted."""
     if not gpu or not kind.op:
         return None
-    both = (reaches.get((gpu, kind.op, each)) for each in (kind.library, None))
-    return next((each for each in both if each is not None and each.count >= LEAST_COUNTED), None)
+    both = (reaches.get((gpu, kind.op, library)) for library in (kind.library, None))
+    return next((reach for reach in both if reach is not None and reach.count >= LEAST_COUNTED), None)
 
 
 def _estimate(one: Worth, spent: FamilyTime, reaches: Reaches, kind: KernelClass) -> None:
@@ -285,23 +285,23 @@ def _reason(one: Worth, reaches: Reaches, kind: KernelClass,
     counters = f"its counters on {gpu} are of other shapes" if counted.get((one.family, gpu)) else f"no counters of it on {gpu}"
     if not kind.op:
         return f"{counters}, no dimensions, and its name does not say what it computes"
-    found = reaches.get((gpu, kind.op, None))
-    alike = f"{found.count} {kind.op} kernel{'s' * (found.count != 1)}" if found else f"no {kind.op} kernel"
+    reach = reaches.get((gpu, kind.op, None))
+    alike = f"{reach.count} {kind.op} kernel{'s' * (reach.count != 1)}" if reach else f"no {kind.op} kernel"
     return f"{counters}, no dimensions, and {alike} counted there: {LEAST_COUNTED} would give an estimate"
 
 
 def _add(one: Worth, spent: FamilyTime, counted: Sequence[FamilyCounters]) -> bool:
     """Apply the time-weighted means of these counts; False where none of them knows a roof."""
-    roofs = [each for each in counted if each.roof_pct is not None and each.time_ns > 0]
+    roofs = [counters for counters in counted if counters.roof_pct is not None and counters.time_ns > 0]
     if not roofs:
         return False
-    time_ns = sum(each.time_ns for each in roofs)
-    lost = sum(each.time_ns * max(0.0, 1.0 - (each.roof_pct or 0.0) / 100.0) for each in roofs) / time_ns
+    time_ns = sum(roof.time_ns for roof in roofs)
+    lost = sum(roof.time_ns * max(0.0, 1.0 - (roof.roof_pct or 0.0) / 100.0) for roof in roofs) / time_ns
     one.known_ns += spent.total_ns
     one.recoverable_ns = (one.recoverable_ns or 0.0) + spent.total_ns * lost
-    for each in roofs:
-        one.sides[each.side] = one.sides.get(each.side, 0.0) + spent.total_ns * each.time_ns / time_ns
-    gains = [each for each in counted if each.gain_pct is not None and each.time_ns > 0]
+    for roof in roofs:
+        one.sides[roof.side] = one.sides.get(roof.side, 0.0) + spent.total_ns * roof.time_ns / time_ns
+    gains = [counters for counters in counted if counters.gain_pct is not None and counters.time_ns > 0]
     if gains:
         gain = sum(each.time_ns * (each.gain_pct or 0.0) for each in gains) / sum(each.time_ns for each in counted) / 100.0
         one.rule_ns = (one.rule_ns or 0.0) + spent.total_ns * gain

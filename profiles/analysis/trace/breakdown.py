@@ -115,9 +115,9 @@ class _Sums:
             here = here[rows.new[here]]
             if not above.size or not here.size:
                 continue
-            at = np.searchsorted(above, here) - 1
-            parent = above[np.maximum(at, 0)]
-            inside = (at >= 0) & (rows.track[parent] == rows.track[here]) & (rows.end[here] <= rows.end[parent])
+            position = np.searchsorted(above, here) - 1
+            parent = above[np.maximum(position, 0)]
+            inside = (position >= 0) & (rows.track[parent] == rows.track[here]) & (rows.end[here] <= rows.end[parent])
             self._inner += np.bincount(rows.name[parent[inside]], (rows.end - rows.start)[here[inside]], self._inner.size)
 
     def by_name(self) -> SummaryTable:
@@ -295,9 +295,9 @@ def _idle(digest: Digest, rows: Rows, work: _Work, start_ns: int, end_ns: int,
     """
     gaps = intervals.gaps(work.busy, start_ns, end_ns)
     begins = digest.work["start_ns"][rows]                      # rows are in order of start
-    at = np.searchsorted(begins, gaps.end_ns)
-    inside = (at < begins.size) & (gaps.start_ns > start_ns)
-    after = rows[np.minimum(at, begins.size - 1)]
+    position = np.searchsorted(begins, gaps.end_ns)
+    inside = (position < begins.size) & (gaps.start_ns > start_ns)
+    after = rows[np.minimum(position, begins.size - 1)]
     called = inside & (digest.call[after] >= 0)
     length = gaps.end_ns - gaps.start_ns
     late = np.where(called, np.clip(digest.call_end_ns[after] - gaps.start_ns, 0, length), 0)
@@ -352,9 +352,9 @@ def remark(trace: Trace) -> None:
     """
     digest, integrity = digest_of(trace), trace.integrity
     work = digest.work
-    known, launched = work["correlation"] != MISSING, digest.call >= 0
-    integrity.remark("GPU work without a correlation id", int(np.count_nonzero(~known)))
-    integrity.remark("GPU work whose launch call is not in the file", int(np.count_nonzero(known & ~launched)))
+    has_id, launched = work["correlation"] != MISSING, digest.call >= 0
+    integrity.remark("GPU work without a correlation id", int(np.count_nonzero(~has_id)))
+    integrity.remark("GPU work whose launch call is not in the file", int(np.count_nonzero(has_id & ~launched)))
     integrity.remark("GPU work of no duration", int(np.count_nonzero(work["dur_ns"] == 0)))
     devices = np.unique(work["device"])
     integrity.remark(f"GPUs beyond the {MAX_DEVICES} that are broken down", max(0, devices.size - MAX_DEVICES))

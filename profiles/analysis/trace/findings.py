@@ -48,21 +48,21 @@ def calculated_occupancy(digest: Digest) -> dict[str, float]:
     if not rows.size:
         return {}
     stated = np.nan_to_num(work["occupancy_pct"][rows].astype(np.float64), nan=0.0) > 0
-    asked = rows[~np.isin(work["name"][rows], np.unique(work["name"][rows[stated]]))]
-    if not asked.size:
+    unstated = rows[~np.isin(work["name"][rows], np.unique(work["name"][rows[stated]]))]
+    if not unstated.size:
         return {}
-    keys = [work["name"][asked], work["device"][asked], work["registers_per_thread"][asked], work["smem_bytes"][asked],
-            _product(work, _BLOCK, asked), _product(work, _GRID, asked)]
+    keys = [work["name"][unstated], work["device"][unstated], work["registers_per_thread"][unstated], work["smem_bytes"][unstated],
+            _product(work, _BLOCK, unstated), _product(work, _GRID, unstated)]
     forms, place = np.unique(np.stack([key.astype(np.int64) for key in keys]), axis=1, return_inverse=True)
-    spent = np.bincount(place.reshape(-1), weights=np.maximum(work["dur_ns"][asked], 1), minlength=forms.shape[1])
+    spent = np.bincount(place.reshape(-1), weights=np.maximum(work["dur_ns"][unstated], 1), minlength=forms.shape[1])
     sums: dict[int, list[float]] = {}
-    for at in stable_order(-spent)[:MOST_FORMS].tolist():
-        name, device, registers, smem, threads, blocks = forms[:, at].tolist()
+    for form in stable_order(-spent)[:MOST_FORMS].tolist():
+        name, device, registers, smem, threads, blocks = forms[:, form].tolist()
         pct = _occupancy_pct(digest.device_names.get(device, ""), registers, max(smem, 0), threads, blocks)
         if pct is not None:
-            one = sums.setdefault(name, [0.0, 0.0])
-            one[0] += pct * spent[at]
-            one[1] += spent[at]
+            entry = sums.setdefault(name, [0.0, 0.0])
+            entry[0] += pct * spent[form]
+            entry[1] += spent[form]
     most = sorted(sums, key=lambda name: -sums[name][1])[:MOST_NAMES]
     return {digest.names[name]: float(sums[name][0] / sums[name][1]) for name in most}
 
@@ -137,7 +137,7 @@ class Rule:
 def find(trace: Trace, kernels: Sequence[KernelRow], time: Breakdown) -> list[Finding]:
     """Return all findings, the worst first: by severity, then by worth."""
     facts = Facts(kernels, time.as_json(), Host(trace))
-    findings = [each for rule in RULES for each in rule.find(facts, rule.limits)]
+    findings = [finding for rule in RULES for finding in rule.find(facts, rule.limits)]
     return sorted(findings, key=lambda each: (SEVERITIES.index(each.severity), -(each.worth_ns or 0)))
 
 
@@ -282,7 +282,7 @@ def find_pageable_copies(facts: Facts, limits: Limits) -> Iterator[Finding]:
     work, names = facts.host.digest.work, facts.host.digest.names
     rows = np.flatnonzero(work["category"] == Category.MEMCPY)
     used, code = np.unique(work["name"][rows], return_inverse=True)
-    rows = rows[np.array(["ageable" in names[each] for each in used.tolist()] or [False], np.bool_)[code]]
+    rows = rows[np.array(["ageable" in names[name_code] for name_code in used.tolist()] or [False], np.bool_)[code]]
     time_ns = int(work["dur_ns"][rows].sum())
     if not time_ns or 100 * time_ns / max(1, facts.wall_ns) < limits["time_pct"]:
         return

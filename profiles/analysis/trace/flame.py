@@ -37,9 +37,9 @@ def parents(track: Array, depth: Array, start_ns: Ints, end_ns: Ints) -> Ints:
         for above in range(d - 1, -1, -1):
             if not open_.size or not lanes[above].size:
                 continue
-            at = np.searchsorted(keys[above], track[open_].astype(np.int64) * span + start_ns[open_], side="right") - 1
-            candidate = lanes[above][np.maximum(at, 0)]
-            inside = (at >= 0) & (track[candidate] == track[open_]) & (end_ns[open_] <= end_ns[candidate])
+            position = np.searchsorted(keys[above], track[open_].astype(np.int64) * span + start_ns[open_], side="right") - 1
+            candidate = lanes[above][np.maximum(position, 0)]
+            inside = (position >= 0) & (track[candidate] == track[open_]) & (end_ns[open_] <= end_ns[candidate])
             out[open_[inside]] = candidate[inside]
             open_ = open_[~inside]
     return out
@@ -91,10 +91,10 @@ class Tree:
         np.add.at(time, place, time_ns)
         np.add.at(calls, place, count)
         np.minimum.at(first, place, first_ns)
-        for at, ns, n, begin in zip(used.tolist(), time.tolist(), calls.tolist(), first.tolist(), strict=True):
-            self.total[at] += ns
-            self.count[at] += n
-            self.first[at] = min(self.first[at], begin)
+        for index, ns, n, begin in zip(used.tolist(), time.tolist(), calls.tolist(), first.tolist(), strict=True):
+            self.total[index] += ns
+            self.count[index] += n
+            self.first[index] = min(self.first[index], begin)
 
     def nest_slices(self, parent: Ints, label: Array, depth: Array, roots: Ints) -> Ints:
         """Return the nodes of nested slices.
@@ -113,20 +113,20 @@ class Tree:
 
         `leaves`: only leaves hold time so far; else every node but the roots without slices does.
         """
-        own = {at for at in range(len(self.label)) if self.label[at] <= ROOT} if not leaves else None
-        for at in range(len(self.label) - 1, 0, -1):
-            up = self.parent[at]
-            self.first[up] = min(self.first[up], self.first[at])
+        own = {node for node in range(len(self.label)) if self.label[node] <= ROOT} if not leaves else None
+        for node in range(len(self.label) - 1, 0, -1):
+            up = self.parent[node]
+            self.first[up] = min(self.first[up], self.first[node])
             if own is None or up in own:
-                self.total[up] += self.total[at]
+                self.total[up] += self.total[node]
         return self
 
     def self_ns(self) -> list[int]:
         """Return the time of each node that none of its children has."""
         own = list(self.total)
-        for at in range(1, len(self.label)):
-            own[self.parent[at]] -= self.total[at]
-        return [max(each, 0) for each in own]
+        for node in range(1, len(self.label)):
+            own[self.parent[node]] -= self.total[node]
+        return [max(node_ns, 0) for node_ns in own]
 
 
 def tree_columns(tree: Tree) -> dict[str, Any]:
@@ -136,21 +136,21 @@ def tree_columns(tree: Tree) -> dict[str, Any]:
     """
     own = tree.self_ns()
     total = np.array(tree.total, np.int64)
-    kept = np.sort(stable_order(-total)[:SENT])
+    nodes = np.sort(stable_order(-total)[:SENT])
     place = np.full(total.size, -1, np.int64)
-    place[kept] = np.arange(kept.size)
+    place[nodes] = np.arange(nodes.size)
     columns: dict[str, list[int]] = {
-        "label": [tree.label[at] for at in kept], "total": total[kept].tolist(), "self": [own[at] for at in kept],
-        "parent": [int(place[tree.parent[at]]) if at else -1 for at in kept.tolist()],
-        "count": [tree.count[at] for at in kept], "first": [tree.first[at] for at in kept]}
+        "label": [tree.label[node] for node in nodes], "total": total[nodes].tolist(), "self": [own[node] for node in nodes],
+        "parent": [int(place[tree.parent[node]]) if node else -1 for node in nodes.tolist()],
+        "count": [tree.count[node] for node in nodes], "first": [tree.first[node] for node in nodes]}
     rest: dict[int, list[int]] = {}
-    for at in np.flatnonzero(place < 0).tolist():
-        up = int(place[tree.parent[at]])
+    for node in np.flatnonzero(place < 0).tolist():
+        up = int(place[tree.parent[node]])
         if up >= 0:
             entry = rest.setdefault(up, [0, 0, 2**62])
-            entry[0] += tree.total[at]
-            entry[1] += tree.count[at]
-            entry[2] = min(entry[2], tree.first[at])
+            entry[0] += tree.total[node]
+            entry[1] += tree.count[node]
+            entry[2] = min(entry[2], tree.first[node])
     for up, (ns, count, first) in rest.items():
         for name, value in (("label", REST), ("total", ns), ("self", ns), ("parent", up), ("count", count), ("first", first)):
             columns[name].append(value)
@@ -160,20 +160,20 @@ def tree_columns(tree: Tree) -> dict[str, Any]:
 def _outermost(tree: Tree) -> list[bool]:
     """Is no node above of the same label? What a recursive function takes is not counted twice."""
     below: list[list[int]] = [[] for _ in tree.label]
-    for at in range(1, len(tree.label)):
-        below[tree.parent[at]].append(at)
+    for node in range(1, len(tree.label)):
+        below[tree.parent[node]].append(node)
     out, open_ = [False] * len(tree.label), dict[int, int]()
     stack: list[tuple[int, bool]] = [(0, False)]
     while stack:
-        at, leaving = stack.pop()
-        label = tree.label[at]
+        node, leaving = stack.pop()
+        label = tree.label[node]
         if leaving:
             open_[label] -= 1
             continue
-        out[at] = not open_.get(label)
+        out[node] = not open_.get(label)
         open_[label] = open_.get(label, 0) + 1
-        stack.append((at, True))
-        stack += [(each, False) for each in below[at]]
+        stack.append((node, True))
+        stack += [(child, False) for child in below[node]]
     return out
 
 
@@ -184,11 +184,11 @@ def hot(tree: Tree) -> list[dict[str, int]]:
     """
     outermost, own = _outermost(tree), tree.self_ns()
     sums: dict[int, list[int]] = {}
-    for at in range(1, len(tree.label)):
-        entry = sums.setdefault(tree.label[at], [0, 0, 0])
-        entry[0] += tree.total[at] if outermost[at] else 0
-        entry[1] += own[at]
-        entry[2] += tree.count[at]
+    for node in range(1, len(tree.label)):
+        entry = sums.setdefault(tree.label[node], [0, 0, 0])
+        entry[0] += tree.total[node] if outermost[node] else 0
+        entry[1] += own[node]
+        entry[2] += tree.count[node]
     ranked = sorted(((label, *entry) for label, entry in sums.items() if label > ROOT), key=lambda row: (-row[2], -row[1]))
     return [dict(zip(("label", "total", "self", "count"), row, strict=True)) for row in ranked[:HOT]]
 
@@ -201,20 +201,20 @@ def sandwich(tree: Tree, label: int) -> tuple[Tree, Tree]:
     outermost = _outermost(tree)
     callers, callees = Tree(label=[label]), Tree(label=[label])
     merged: dict[int, int] = {}
-    for at in range(1, len(tree.label)):
-        time = (tree.total[at], tree.count[at], tree.first[at])
-        if tree.label[at] == label and outermost[at]:
-            merged[at] = 0
+    for index in range(1, len(tree.label)):
+        time = (tree.total[index], tree.count[index], tree.first[index])
+        if tree.label[index] == label and outermost[index]:
+            merged[index] = 0
             _take(callees, 0, time)
             _take(callers, 0, time)
-            node, up = 0, tree.parent[at]
+            node, up = 0, tree.parent[index]
             while up > 0:
                 node = callers.child(node, tree.label[up])
                 _take(callers, node, time)
                 up = tree.parent[up]
-        elif tree.parent[at] in merged:
-            merged[at] = callees.child(merged[tree.parent[at]], tree.label[at])
-            _take(callees, merged[at], time)
+        elif tree.parent[index] in merged:
+            merged[index] = callees.child(merged[tree.parent[index]], tree.label[index])
+            _take(callees, merged[index], time)
     return callers, callees
 
 

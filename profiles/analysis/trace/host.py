@@ -77,10 +77,10 @@ class Host:
         last = np.maximum.accumulate(np.r_[start_ns, self.end_ns[rows]])
         gap = np.flatnonzero(self.start_ns[rows] > last[:-1])
         begins, ends = last[:-1][gap], self.start_ns[rows[gap]]
-        known = (begins > start_ns) & (self.digest.call[rows[gap]] >= 0)
-        returned = np.where(known, self.digest.call_end_ns[rows[gap]], begins)
+        has_call = (begins > start_ns) & (self.digest.call[rows[gap]] >= 0)
+        returned = np.where(has_call, self.digest.call_end_ns[rows[gap]], begins)
         starved = np.clip(np.minimum(returned, ends) - begins, 0, None)
-        track = np.where(known, self.digest.call_track[rows[gap]], NONE)
+        track = np.where(has_call, self.digest.call_track[rows[gap]], NONE)
         if last[-1] < end_ns:           # after the last work: nothing was launched any more
             begins, ends = np.r_[begins, last[-1]], np.r_[ends, end_ns]
             starved, track = np.r_[starved, 0], np.r_[track, NONE]
@@ -92,12 +92,12 @@ class Host:
 
     def activities(self, each: Sequence[Gaps]) -> list[Activity]:
         """Return `activity` of several GPUs, in one pass over the CPU's slices."""
-        made = [_Sum(gaps) for gaps in each]
-        if any(one.total for one in made):
+        tallies = [_Sum(gaps) for gaps in each]
+        if any(tally.total for tally in tallies):
             for rows in self.digest.host_rows():
-                for one in made:
-                    one.add(rows)
-        return [one.result(self.digest.names) for one in made]
+                for tally in tallies:
+                    tally.add(rows)
+        return [tally.result(self.digest.names) for tally in tallies]
 
     def syncs(self, gaps: Gaps) -> Syncs:
         """Return the host's waits inside an operator or a step, and the idle time they cause.

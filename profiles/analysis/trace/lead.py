@@ -69,7 +69,7 @@ def causes_with_lead(frame: Frame) -> Result:
     if limit is not None:               # its finding is one of the topic "needed", by the ceilings that are measured there
         lead = {**result.numbers["lead"], "text": limit.title}
         return replace(result, answer=f"{limit.title}.", numbers={**result.numbers, "lead": lead},
-                       findings=[each for each in result.findings if "leads" not in each.numbers])
+                       findings=[finding for finding in result.findings if "leads" not in finding.numbers])
     if claim is None:
         return result
     text = claim_text(_needs(frame), claim)
@@ -78,7 +78,7 @@ def causes_with_lead(frame: Frame) -> Result:
     lead = {
         "cause": claim.kind.name, "label": claim.kind.title, "where": "", "rank": None, "wall_ns": claim.takes_ns // count,
         "share_pct": 100 * claim.takes_ns / wall_ns, "recoverable_ns": claim.worth_ns // count, "text": text}
-    findings = [_follows(each) for each in result.findings if not (claim.is_region and _is_idle(each.rule))]
+    findings = [_follows(finding) for finding in result.findings if not (claim.is_region and _is_idle(finding.rule))]
     return replace(result, answer=f"{text}.", numbers={**result.numbers, "lead": lead}, findings=findings)
 
 
@@ -97,8 +97,8 @@ def limit_of(account: Account, needs: Needs) -> Finding | None:
              f"{time_text(per_step(needs, wall_ns))}")
     advice = ["tune it for these sizes"] if slow.tune else []
     advice += [f"try {slow.choice}"] if slow.choice else []
-    said = ", or ".join(advice) or "look at its counters"
-    return Finding("kernels_are_the_limit", "info", title, f"{said[:1].upper()}{said[1:]}.",
+    remedy = ", or ".join(advice) or "look at its counters"
+    return Finding("kernels_are_the_limit", "info", title, f"{remedy[:1].upper()}{remedy[1:]}.",
                    {"takes_ns": slow.takes_ns, "least_ns": slow.least_ns, "lost_ns": slow.lost_ns, "launches": slow.launches,
                     "leads": 1}, kernel=slow.kernel)
 
@@ -119,6 +119,6 @@ def needed_with_lead(frame: Frame, given: dict[str, Any] | None = None) -> Resul
     if claim is None:
         limit = limit_of(account_of(frame), needs)
         return replace(result, findings=[limit, *result.findings]) if limit is not None else result
-    marked = [replace(each, numbers={**each.numbers, "leads": 1}) if each.rule == claim.kind.name else each
-              for each in result.findings]
+    marked = [replace(finding, numbers={**finding.numbers, "leads": 1}) if finding.rule == claim.kind.name else finding
+              for finding in result.findings]
     return replace(result, findings=sorted(marked, key=lambda each: "leads" not in each.numbers))

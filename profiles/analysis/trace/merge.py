@@ -116,9 +116,9 @@ def align(ranks: Sequence[RankClock]) -> Alignment:
 
 def _shift(label: str, shift_ns: int, against_first_ns: int, ends: Ints) -> RankShift:
     left = np.abs(ends + against_first_ns)
-    known = left.size > 0
-    return RankShift(label, int(shift_ns), int(left.size), float(np.median(left)) if known else None,
-                     float(np.quantile(left, 0.95)) if known else None)
+    has_ends = left.size > 0
+    return RankShift(label, int(shift_ns), int(left.size), float(np.median(left)) if has_ends else None,
+                     float(np.quantile(left, 0.95)) if has_ends else None)
 
 
 def _spread(ends: Ints) -> float:
@@ -133,7 +133,7 @@ def _end_differences(first: Collectives, other: Collectives, shift_ns: int | Non
     the stated clocks (`shift_ns`), else the numbered steps, else the offset nearest to 0.
     """
     ids: dict[tuple[str, int], int] = {}
-    mine, theirs = (np.array([ids.setdefault(each, len(ids)) for each in part.signature], np.int64) for part in (first, other))
+    mine, theirs = (np.array([ids.setdefault(mark, len(ids)) for mark in part.signature], np.int64) for part in (first, other))
     candidates: list[tuple[float, int, Ints]] = []
     for offset in range(-min(MAX_OFFSET, theirs.size), min(MAX_OFFSET, mine.size) + 1):
         a, b = max(offset, 0), max(-offset, 0)
@@ -194,8 +194,8 @@ class MovedSlices:
             columns["start_ns"] = columns["start_ns"] + self.shift_ns
             columns["track"] = columns["track"] + np.int32(self._first_track)
             for name in ("correlation", "external_id"):
-                known = columns[name] != MISSING
-                columns[name] = np.where(known, columns[name] + np.where(known, self._first_id, 0), MISSING)
+                has_id = columns[name] != MISSING
+                columns[name] = np.where(has_id, columns[name] + np.where(has_id, self._first_id, 0), MISSING)
             number = columns["device"]
             for old in np.unique(number[number != MISSING32]).tolist():
                 columns["device"] = np.where(number == old, np.int32(self.device.get(old, old)), columns["device"])
@@ -216,13 +216,13 @@ class MergedSlices:
     def windows(self) -> Iterator[Window]:
         """At each step everything that begins before the first of the ranks' next windows."""
         sources = [self._windows_with_common_names(number) for number in range(len(self._ranks))]
-        held: list[Window | None] = [next(source, None) for source in sources]
-        while any(held):
-            until = min(window.next_ns for window in held if window)
-            least = min(int(window.columns["start_ns"][0]) for window in held if window)
+        heads: list[Window | None] = [next(source, None) for source in sources]
+        while any(heads):
+            until = min(window.next_ns for window in heads if window)
+            least = min(int(window.columns["start_ns"][0]) for window in heads if window)
             until = max(until, least + 1)                        # a window of one moment, with more of the same to come
             parts: list[Columns] = []
-            for number, window in enumerate(held):
+            for number, window in enumerate(heads):
                 while window and window.columns["start_ns"][0] < until:
                     cut = int(np.searchsorted(window.columns["start_ns"], until))
                     parts.append({name: values[:cut] for name, values in window.columns.items()})
@@ -230,7 +230,7 @@ class MergedSlices:
                         window = Window({name: values[cut:] for name, values in window.columns.items()}, window.end_ns, window.more)
                     else:
                         window = next(sources[number], None)
-                held[number] = window
+                heads[number] = window
             columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             order = stable_order(columns["start_ns"])
             yield Window({name: values[order] for name, values in columns.items()}, until)
@@ -291,20 +291,20 @@ def merge(traces: Sequence[tuple[str, Trace]]) -> Trace:
         metadata={"ranks": {label: {"file": name, **trace.metadata}
                             for label, (name, trace) in zip(labels, traces, strict=True)}, "alignment": alignment.as_json(),
                   "devices": [f"{part.label} · GPU {index} of its host" for part in parts for index in part.number]})
-    trace.colours = {name: colour for _, each in reversed(traces) for name, colour in each.colours.items()}
+    trace.colours = {name: colour for _, source in reversed(traces) for name, colour in source.colours.items()}
     return trace
 
 
 def _common(trace: Trace) -> pa.Table:
     """What ranks have in common: kernels of collectives, and steps."""
     names = ("name", "category", "start_ns", "dur_ns", "bytes", "instant")
-    kept = []
+    parts = []
     for window in trace.windows():
         rows = np.isin(window.columns["category"], (Category.COMMUNICATION, Category.ANNOTATION))
-        kept.append({name: window.columns[name][rows] for name in names})
-    columns = {name: np.concatenate([part[name] for part in kept] or [np.empty(0, np.int64)]) for name in names}
+        parts.append({name: window.columns[name][rows] for name in names})
+    columns = {name: np.concatenate([part[name] for part in parts] or [np.empty(0, np.int64)]) for name in names}
     used, code = np.unique(columns.pop("name"), return_inverse=True)
-    texts = pa.array([trace.parts.names[each] for each in used.tolist()], pa.string())
+    texts = pa.array([trace.parts.names[name_code] for name_code in used.tolist()], pa.string())
     moved = columns.pop("bytes")
     return pa.table({"name": pa.DictionaryArray.from_arrays(pa.array(code.astype(np.int32)), texts),
                      "bytes": pa.array(moved, pa.int64(), mask=moved == MISSING), **columns})

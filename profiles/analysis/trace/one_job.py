@@ -50,7 +50,7 @@ def job_name(files: Sequence[str]) -> str:
     if shared != stems[0] or len(set(stems)) > 1:
         shared = re.sub(r"[-_. ]?\d+$", "", shared)         # first digits of a number that differs are shared by chance
     shared = shared.strip(_EDGE)
-    return shared if sum(each.isalpha() for each in shared) >= LEAST_LETTERS else ""
+    return shared if sum(letter.isalpha() for letter in shared) >= LEAST_LETTERS else ""
 
 
 def stated_name(traces: Sequence[Trace]) -> str:
@@ -63,8 +63,8 @@ def stated_name(traces: Sequence[Trace]) -> str:
     if not any(_TEMPORARY.match(_ENDS.sub("", path)) for path in paths) and (name := job_name(paths)):
         return name
     info = [distributed(trace) for trace in traces]
-    backends = {str(each["backend"])[:40] for each in info if each.get("backend")}
-    sizes = {each["world_size"] for each in info if isinstance(each.get("world_size"), int)}
+    backends = {str(entry["backend"])[:40] for entry in info if entry.get("backend")}
+    sizes = {entry["world_size"] for entry in info if isinstance(entry.get("world_size"), int)}
     if len(backends) != 1 and len(sizes) != 1:
         return ""
     ranks = f"{len(traces)} of {sizes.pop()} ranks" if len(sizes) == 1 and sizes != {len(traces)} else f"{len(traces)} ranks"
@@ -73,8 +73,8 @@ def stated_name(traces: Sequence[Trace]) -> str:
 
 def distributed(trace: Trace) -> dict[str, Any]:
     """Return the file's "distributedInfo"; {} where it states none."""
-    found = trace.metadata.get("distributedInfo")
-    return found if isinstance(found, dict) else {}
+    info = trace.metadata.get("distributedInfo")
+    return info if isinstance(info, dict) else {}
 
 
 CLOCKS_APART_NS = 5_000_000_000     # hosts' clocks may be wrong by so much: recordings farther apart are of two runs
@@ -188,8 +188,8 @@ def _stated(name: str, trace: Trace) -> _Stated:
 
 
 def _groups(listed: list[Any]) -> dict[str, tuple[frozenset[int] | None, str | None]]:
-    return {str(each["pg_name"])[:80]: (_ranks(each.get("ranks")), _text(each.get("backend_config")))
-            for each in listed[:MOST_GROUPS] if isinstance(each, dict) and "pg_name" in each}
+    return {str(group["pg_name"])[:80]: (_ranks(group.get("ranks")), _text(group.get("backend_config")))
+            for group in listed[:MOST_GROUPS] if isinstance(group, dict) and "pg_name" in group}
 
 
 def _ranks(stated: Any) -> frozenset[int] | None:
@@ -199,7 +199,7 @@ def _ranks(stated: Any) -> frozenset[int] | None:
             stated = json.loads(stated[:1_000_000])
         except ValueError:
             return None
-    if not isinstance(stated, list) or not stated or not all(isinstance(each, int) for each in stated):
+    if not isinstance(stated, list) or not stated or not all(isinstance(rank, int) for rank in stated):
         return None
     return frozenset(stated)
 

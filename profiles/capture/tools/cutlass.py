@@ -61,9 +61,9 @@ _SIZE = "a size such as 4096, several (1024,2048) or a range (1024:8192:1024)"
 def read_arguments(value: Any) -> tuple[str, ...]:
     """Return further arguments NAME=value, none of which names a file or is given already. Raises ValueError."""
     arguments: tuple[str, ...] = _read_arguments(value)
-    names = [each.partition("=")[0] for each in arguments]
-    if taken := [name for name in names if name in _NOT_ARGUMENTS or "file" in name.lower()]:
-        raise ValueError(f"{taken[0]} is not asked for here")
+    names = [argument.partition("=")[0] for argument in arguments]
+    if strangers := [name for name in names if name in _NOT_ARGUMENTS or "file" in name.lower()]:
+        raise ValueError(f"{strangers[0]} is not asked for here")
     if len(set(names)) < len(names):
         raise ValueError("each argument once")
     return arguments
@@ -113,14 +113,14 @@ def build_argv(options: CutlassOptions, program: Sequence[str], report: str, pat
 def installed_cutlass() -> dict[str, str]:
     """Return {"path", "version"} of this host's CUTLASS profiler, or {"missing": why}."""
     named = os.environ.get("RIDGEPOINT_CUTLASS_PROFILER")
-    found = [named] if named else [shutil.which(PROGRAM), *PLACES]
-    path = next((path for path in found if path and os.access(path, os.X_OK)), None)
+    paths = [named] if named else [shutil.which(PROGRAM), *PLACES]
+    path = next((path for path in paths if path and os.access(path, os.X_OK)), None)
     if path is None:
         return {"missing": f"{PROGRAM} is neither on PATH nor at {', '.join(PLACES)}; RIDGEPOINT_CUTLASS_PROFILER may name it"}
-    said = program_help([path, "--version"])
-    version = re.search(r"^CUTLASS (\S+) built on (\w+ +\d+ \d+)", said, re.MULTILINE)
+    output = program_help([path, "--version"])
+    version = re.search(r"^CUTLASS (\S+) built on (\w+ +\d+ \d+)", output, re.MULTILINE)
     if version is None:         # it looks for a GPU before it reads its arguments
-        why = "it sees no CUDA GPU" if _NO_GPU in said else f"--version says: {said.strip()[:300]}"
+        why = "it sees no CUDA GPU" if _NO_GPU in output else f"--version says: {output.strip()[:300]}"
         return {"missing": f"{path}: {why}"}
     # one that was built as the sources stand prints the name of a variable in place of the version
     return {"path": path, "version": f"built {' '.join(version[2].split())}" if version[1].startswith("@") else version[1]}

@@ -78,8 +78,8 @@ def asks_for_hosts(program: Sequence[str]) -> str:
     Its words end where the program that it starts begins: at a Python, or at a script.
     """
     launcher = starts_several(program).replace("mpiexec", "mpirun")
-    at = 3 if program[1:2] == ["-m"] else 1
-    own = list(takewhile(lambda word: not (_PYTHON.match(PurePosixPath(word).name) or word.endswith(".py")), program[at:]))
+    start = 3 if program[1:2] == ["-m"] else 1
+    own = list(takewhile(lambda word: not (_PYTHON.match(PurePosixPath(word).name) or word.endswith(".py")), program[start:]))
     for flag, value, words in _flags(own):
         counted = flag in _COUNT.get(launcher, ()) and re.fullmatch(r"[0-9]+([:-][0-9]+)?", value)
         if (counted and value not in ("1", "1:1", "1-1")) or (flag in _LISTS.get(launcher, ()) and re.search(r",|\[|@.*@", value)):
@@ -89,6 +89,6 @@ def asks_for_hosts(program: Sequence[str]) -> str:
 
 def _flags(words: Sequence[str]) -> list[tuple[str, str, str]]:
     """Return (flag, value, both as they stand) of "--flag value", "--flag=value" and "-Nvalue"."""
-    found = [(word, after, f"{word} {after}") for word, after in pairwise([*words, ""]) if word.startswith("-")]
-    found += [(*word.split("=", 1), word) for word in words if word.startswith("--") and "=" in word]      # type: ignore[misc]
-    return found + [(word[:2], word[2:], word) for word in words if re.fullmatch(r"-[A-Za-z]..*", word)]
+    flags = [(word, after, f"{word} {after}") for word, after in pairwise([*words, ""]) if word.startswith("-")]
+    flags += [(*word.split("=", 1), word) for word in words if word.startswith("--") and "=" in word]      # type: ignore[misc]
+    return flags + [(word[:2], word[2:], word) for word in words if re.fullmatch(r"-[A-Za-z]..*", word)]

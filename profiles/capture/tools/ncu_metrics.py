@@ -66,19 +66,19 @@ def resolve(wildcards: Sequence[str], bases: Sequence[str], suffixed: Suffixed) 
     Base names (`sm__inst_*`: ncu adds sum, avg, min and max) or, where a suffix is asked for (`sm__inst_*.sum`), full ones.
     Raises Refused for one that names nothing and for more than MAX_RESOLVED in all.
     """
-    found = {name: _found(name, bases, suffixed) for name in wildcards}
-    for name, matches in found.items():
+    names_by_wildcard = {name: _found(name, bases, suffixed) for name in wildcards}
+    for name, matches in names_by_wildcard.items():
         if not matches:
             raise Refused(f"{name} matches none of the {len(bases):,} metrics of this GPU")
-    counts = ", ".join(f"{name}: {len(matches):,}" for name, matches in found.items())
-    if sum(map(len, found.values())) > MAX_RESOLVED:
+    counts = ", ".join(f"{name}: {len(matches):,}" for name, matches in names_by_wildcard.items())
+    if sum(map(len, names_by_wildcard.values())) > MAX_RESOLVED:
         raise Refused(f"more than {MAX_RESOLVED} metrics ({counts}): narrow the wildcards")
-    return found
+    return names_by_wildcard
 
 
 def replaced(metrics: Sequence[str], found: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     """Return the metrics with each wildcard's matches in its place, each once."""
-    return tuple(dict.fromkeys(one for name in metrics for one in found.get(name, (name,))))
+    return tuple(dict.fromkeys(metric for name in metrics for metric in found.get(name, (name,))))
 
 
 def _found(wildcard: str, bases: Sequence[str], suffixed: Suffixed) -> list[str]:
@@ -103,11 +103,11 @@ def _matching(expression: str, names: Sequence[str]) -> list[str]:
     import pyarrow.compute as pc
 
     try:
-        kept = pc.match_substring_regex(pa.array(names, pa.string()), expression).to_pylist()
+        matches = pc.match_substring_regex(pa.array(names, pa.string()), expression).to_pylist()
     except pa.ArrowInvalid as error:
         raise Refused(
             f"{REGEX}{expression[:80]} cannot be searched ({error}): RE2 knows no lookaround and no references") from error
-    return [name for name, keep in zip(names, kept, strict=True) if keep]
+    return [name for name, keep in zip(names, matches, strict=True) if keep]
 
 
 def _some(bases: list[str], wildcard: str) -> list[str]:

@@ -184,8 +184,8 @@ def _cuda(options: NsysOptions, installed: Mapping[str, str]) -> list[str]:
     if "cuda" in options.trace:
         argv += [f"--cuda-graph-trace={options.cuda_graph_trace}", f"--cuda-memory-usage={_word(options.cuda_memory_usage)}"]
     if options.gpu_metrics_devices != "none":
-        known = installed.get("switches", "").split()
-        older = bool(known) and "--gpu-metrics-devices" not in known          # until 2024.4
+        switches = installed.get("switches", "").split()
+        older = bool(switches) and "--gpu-metrics-devices" not in switches          # until 2024.4
         argv += [f"--gpu-metrics-device{'' if older else 's'}={options.gpu_metrics_devices}",
                  f"--gpu-metrics-frequency={options.gpu_metrics_frequency}"]
     return argv
@@ -194,9 +194,9 @@ def _cuda(options: NsysOptions, installed: Mapping[str, str]) -> list[str]:
 def _check(argv: Sequence[str], traces: Sequence[str], installed: Mapping[str, str]) -> None:
     """Compare with the installed version's own --help, where it is known. Raises Refused."""
     name = f"nsys {installed.get('version', '')}".strip()
-    known, offered = installed.get("switches", "").split(), installed.get("traces", "").split()
-    lacking = [switch for switch in (word.partition("=")[0] for word in argv if word.startswith("--")) if switch not in known]
-    if known and lacking:
+    switches, offered = installed.get("switches", "").split(), installed.get("traces", "").split()
+    lacking = [switch for switch in (word.partition("=")[0] for word in argv if word.startswith("--")) if switch not in switches]
+    if switches and lacking:
         raise Refused({lacking[0].strip("-").replace("-", "_"): f"{name} has no {' and no '.join(lacking)}"})
     unknown = [trace for trace in traces if trace not in offered]
     if offered and unknown:
@@ -205,14 +205,14 @@ def _check(argv: Sequence[str], traces: Sequence[str], installed: Mapping[str, s
 
 def environ(options: NsysOptions, paths: Paths) -> dict[str, str]:
     """Return the variables that TensorRT-LLM reads, and where nsys puts what it has not finished."""
-    said = {"TMPDIR": paths.folder} if paths.folder.startswith("/") else {}
+    variables = {"TMPDIR": paths.folder} if paths.folder.startswith("/") else {}
     if options.trtllm_steps:
-        said["TLLM_PROFILE_START_STOP"] = options.trtllm_steps
+        variables["TLLM_PROFILE_START_STOP"] = options.trtllm_steps
     if options.trtllm_torch_trace:
-        said["TLLM_TORCH_PROFILE_TRACE"] = f"{paths.folder}/{TLLM_TRACE}"
+        variables["TLLM_TORCH_PROFILE_TRACE"] = f"{paths.folder}/{TLLM_TRACE}"
     if options.trtllm_nvtx:
-        said["TLLM_NVTX_DEBUG"] = "1"
-    return said
+        variables["TLLM_NVTX_DEBUG"] = "1"
+    return variables
 
 
 def exports(options: NsysOptions, files: Sequence[str], paths: Paths) -> list[list[str]]:
@@ -241,8 +241,8 @@ def installed_nsys() -> dict[str, str]:
     path = nsys_path(NSYS_PLACES)
     if path is None:
         return {"missing": f"nsys is neither on PATH nor at {', '.join(NSYS_PLACES)}; RIDGEPOINT_NSYS may name it"}
-    said = program_version(path)
-    return said if "missing" in said else {**said, **read_help(program_help([path, "profile", "--help"]))}
+    facts = program_version(path)
+    return facts if "missing" in facts else {**facts, **read_help(program_help([path, "profile", "--help"]))}
 
 
 def read_help(text: str) -> dict[str, str]:
@@ -255,10 +255,10 @@ def read_help(text: str) -> dict[str, str]:
 
 def slowdown(options: NsysOptions) -> str:
     """Return what to expect, in words."""
-    heavy = [words for words, asked in (
+    heavy = [words for words, is_heavy in (
         ("the OS runtime's calls", "osrt" in options.trace), ("every node of CUDA graphs", options.cuda_graph_trace == "node"),
         ("memory use", options.cuda_memory_usage), ("CPU sampling", options.sample != "none"),
-        ("Python sampling", options.python_sampling), ("the interpreter's lock", "python-gil" in options.trace)) if asked]
+        ("Python sampling", options.python_sampling), ("the interpreter's lock", "python-gil" in options.trace)) if is_heavy]
     return f"a few percent slower, more with {', '.join(heavy)}" if heavy else "a few percent slower"
 
 

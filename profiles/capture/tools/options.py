@@ -38,9 +38,9 @@ class Options:
         unknown = f"unknown; there are {', '.join(cls.READ)}"
         errors = {name: cls.REFUSED.get(name, unknown) for name in given if name not in cls.READ}
         values: dict[str, Any] = {}
-        for name, read in cls.READ.items():
+        for name, reader in cls.READ.items():
             try:
-                values |= {name: read(given[name])} if name in given else {}
+                values |= {name: reader(given[name])} if name in given else {}
             except ValueError as error:
                 errors[name] = str(error)
         options = cls(**values)
@@ -143,4 +143,4 @@ def read_regexes(value: Any) -> str:
     parts = value.splitlines() if isinstance(value, str) else value
     if not isinstance(parts, (list, tuple)) or len(parts) > MAX_NAMES:
         raise ValueError(f"at most {MAX_NAMES} regular expressions, one a line")
-    return read_regex("|".join(dict.fromkeys(one for part in parts if (one := read_regex(part)))))
+    return read_regex("|".join(dict.fromkeys(regex for part in parts if (regex := read_regex(part)))))

@@ -176,7 +176,7 @@ class CaptureTool:
     @property
     def fields(self) -> tuple[Field, ...]:
         """The fields of the form in its order, those in groups too."""
-        return tuple(one for each in self.form for one in (each.fields if isinstance(each, Group) else (each,)))
+        return tuple(entry for element in self.form for entry in (element.fields if isinstance(element, Group) else (element,)))
 
 
 TIME_LIMIT = Field("time_limit_s", "Time limit (s)", "number")

@@ -102,13 +102,13 @@ def view_of(query: Mapping[str, str]) -> View:
     except Refused as refused:
         error, window = str(refused), None
     filters = {name: words[name] for name in FILTERS if name in words}
-    asked = {"group": words.get("group", "kernel"), **filters}
+    params = {"group": words.get("group", "kernel"), **filters}
     if window:
-        asked |= {"from": moment(window.from_hour), "to": moment(window.to_hour)}
-    view = View(words, asked, window, extent, error)
+        params |= {"from": moment(window.from_hour), "to": moment(window.to_hour)}
+    view = View(words, params, window, extent, error)
     shown = [Filter(name, GROUP_WORDS.get(name, name), _filter_words(name, value), view.link(**{name: ""}))
              for name, value in filters.items()]
-    return View(words, asked, window, extent, error, tuple(shown))
+    return View(words, params, window, extent, error, tuple(shown))
 
 
 def _window(words: Mapping[str, str], extent: Window | None) -> Window | None:
@@ -146,7 +146,7 @@ def shape_words(named: Mapping[str, object]) -> str:
 
 
 def _numbers(dims: object) -> list[int]:
-    return [int(each) for each in dims] if isinstance(dims, list | tuple) else []
+    return [int(dim) for dim in dims] if isinstance(dims, list | tuple) else []
 
 
 def dims_words(dims: object) -> str:

@@ -105,8 +105,8 @@ class AgentLine:
 
     @property
     def worst_loss(self) -> AgentJob | None:
-        known = [job for job in self.jobs if job.loss_pct is not None]
-        return max(known, key=lambda job: job.loss_pct or 0.0) if known else None
+        jobs = [job for job in self.jobs if job.loss_pct is not None]
+        return max(jobs, key=lambda job: job.loss_pct or 0.0) if jobs else None
 
 
 @dataclass(frozen=True)
@@ -156,12 +156,12 @@ def totals() -> Totals:
 
 def line_of(agent: FleetAgent) -> AgentLine:
     """Return an agent with what its state says, as far as it can be read."""
-    told: Mapping[str, Any] = agent.state if isinstance(agent.state, dict) else {}
-    jobs = told.get("jobs")
-    listed = [each for each in jobs if isinstance(each, dict)] if isinstance(jobs, list) else []
-    return AgentLine(agent, _state(agent), _text(told.get("version")), _whole(told.get("pid")), _number(told.get("rss_bytes")),
-                     _number(told.get("cpu_pct")), _number(told.get("spool_bytes")), _whole(told.get("spool_batches")),
-                     _whole(told.get("dropped_batches")), [_job(each) for each in listed[:MOST_JOBS]],
+    state: Mapping[str, Any] = agent.state if isinstance(agent.state, dict) else {}
+    jobs = state.get("jobs")
+    listed = [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    return AgentLine(agent, _state(agent), _text(state.get("version")), _whole(state.get("pid")), _number(state.get("rss_bytes")),
+                     _number(state.get("cpu_pct")), _number(state.get("spool_bytes")), _whole(state.get("spool_batches")),
+                     _whole(state.get("dropped_batches")), [_job(job) for job in listed[:MOST_JOBS]],
                      max(0, len(listed) - MOST_JOBS))
 
 

@@ -35,19 +35,19 @@ def fleet_capture_order(request: HttpRequest) -> HttpResponse:
     """Fields: process (several), how (steps or milliseconds), steps, milliseconds, shapes, stacks.
 
     What was chosen is kept where it is refused."""
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "shapes": "shapes" in request.POST, "stacks": "stacks" in request.POST,
         "how": request.POST.get("how", ""), "steps": request.POST.get("steps", ""),
         "milliseconds": request.POST.get("milliseconds", ""), "process": request.POST.getlist("process")}
-    counted = given["how"] == "steps"
-    number = request.POST.get(given["how"], "") if given["how"] in ("steps", "milliseconds") else ""
+    counted = fields["how"] == "steps"
+    number = request.POST.get(fields["how"], "") if fields["how"] in ("steps", "milliseconds") else ""
     try:
         if not (number.isdecimal() and len(number) < 9):
             raise Refused({"steps" if counted else "milliseconds": "a whole number"})
-        rows = services.order(given["process"], int(number) if counted else None, None if counted else int(number), request.user,
-                              shapes=given["shapes"], stacks=given["stacks"])
+        rows = services.order(fields["process"], int(number) if counted else None, None if counted else int(number), request.user,
+                              shapes=fields["shapes"], stacks=fields["stacks"])
     except Refused as refused:
-        return _page(request, {**given, "error": refused.fields}, 400)
+        return _page(request, {**fields, "error": refused.fields}, 400)
     messages.success(request, f"{len(rows)} capture{'s' if len(rows) > 1 else ''} ordered.")
     return _back(request)
 
@@ -61,8 +61,8 @@ def fleet_capture_stop(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _back(request: HttpRequest) -> HttpResponse:
-    kept = {name: request.GET[name] for name in CHOSEN if request.GET.get(name)}
-    return redirect(f"{reverse('fleet-captures')}{'?' + urlencode(kept) if kept else ''}")
+    choices = {name: request.GET[name] for name in CHOSEN if request.GET.get(name)}
+    return redirect(f"{reverse('fleet-captures')}{'?' + urlencode(choices) if choices else ''}")
 
 
 def _page(request: HttpRequest, kept: dict[str, Any], status: int = 200) -> HttpResponse:
@@ -70,18 +70,18 @@ def _page(request: HttpRequest, kept: dict[str, Any], status: int = 200) -> Http
     page = Paginator(capture_selectors.captures(chosen), PAGE_ROWS).get_page(request.GET.get("page"))
     lines = [capture_selectors.line_of(row) for row in page]
     every = services.processes(launchers=True)
-    asking = [each for each in every if (not chosen["job"] or each.job == chosen["job"])
-              and (not chosen["host"] or each.agent.host == chosen["host"])]
-    on_gpu = [each for each in asking if chosen["gpu"] and each.gpu == chosen["gpu"]]
+    asking = [process for process in every if (not chosen["job"] or process.job == chosen["job"])
+              and (not chosen["host"] or process.agent.host == chosen["host"])]
+    on_gpu = [process for process in asking if chosen["gpu"] and process.gpu == chosen["gpu"]]
     asking = on_gpu or asking           # where no driver says which process is on which GPU, those of the host are shown
     if request.method != "POST" and any(chosen.values()) and not kept["process"]:
-        able = [each.key for each in asking if not each.launcher]
+        able = [process.key for process in asking if not process.launcher]
         kept["process"] = able[:services.MOST_PROCESSES if on_gpu else 1]
     return render(request, "profiles/fleet/captures.html", {
         "here": "fleet-captures", "lines": lines, "page": page, "processes": asking, "more": len(every) - len(asking), "kept": kept,
         "gpu_unknown": bool(chosen["gpu"]) and not on_gpu, "chosen": chosen, "any_open": any(line.is_open for line in lines),
         "most_steps": services.MOST_STEPS,
         "kept_query": urlencode({name: word for name, word in chosen.items() if word}),
-        "most_ms": services.MOST_MS, "together_s": services.together_s(each.agent for each in asking),
-        "only": sum(not each.launcher for each in asking) == 1},
+        "most_ms": services.MOST_MS, "together_s": services.together_s(process.agent for process in asking),
+        "only": sum(not process.launcher for process in asking) == 1},
         status=status)

@@ -17,7 +17,7 @@ OTHERS = "#a08c7d"
 
 def colours(count: int, others: bool) -> list[str]:
     """Return one colour for each series, in their order; the last one is that of all others, where there are more."""
-    own = [SERIES[at % len(SERIES)] for at in range(count - int(others))]
+    own = [SERIES[index % len(SERIES)] for index in range(count - int(others))]
     return [*own, *([OTHERS] if others else [])]
 
 
@@ -31,7 +31,7 @@ def hours_figure(over_time: OverTime, labels: Sequence[str]) -> dict[str, Any] |
 
 def _hours(over_time: OverTime, labels: Sequence[str]) -> dict[str, Any]:
     step = over_time.step_hours
-    highest = max(sum(each.hours[at] for each in over_time.series) for at in range(len(over_time.starts)))
+    highest = max(sum(line.hours[index] for line in over_time.series) for index in range(len(over_time.starts)))
     unit = over_time.unit
     scale = 3600.0 if unit == "GPU-seconds" else 1.0
     highest *= scale

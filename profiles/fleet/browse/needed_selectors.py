@@ -82,10 +82,10 @@ def fleet_needed(asked: Mapping[str, str]) -> FleetNeeded:
     whole = question_of({**asked, "group": "kernel"}, 1)
     if whole is None:
         return FleetNeeded(None, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
-    found = [each for model in _models(whole) for each in _of_model(asked, model)]
+    estimates = [estimate for model in _models(whole) for estimate in _of_model(asked, model)]
     took_ns = fleet_store().top(whole)[1].estimate_ns
-    known_ns, needed_ns, low_ns, high_ns = (sum((each[at] for each in found), 0.0) for at in range(4))
-    return FleetNeeded(whole.window, took_ns, known_ns, needed_ns, low_ns, high_ns, len(found))
+    known_ns, needed_ns, low_ns, high_ns = (sum((estimate[index] for estimate in estimates), 0.0) for index in range(4))
+    return FleetNeeded(whole.window, took_ns, known_ns, needed_ns, low_ns, high_ns, len(estimates))
 
 
 def _models(question: Question) -> list[str]:
@@ -108,8 +108,8 @@ def _of_model(asked: Mapping[str, str], model: str) -> list[tuple[float, float, 
     for _, key, launches, total_ns, estimate_ns in fleet_store().over_time(question, list(floors), question.window.to_hour + 1):
         if total_ns:                    # of one launch the same share as of all that the estimate stands for
             floor = floors[key]
-            mean, low, high = (estimate_ns * min(1.0, each * launches / total_ns)
-                               for each in (floor.mean_ns, floor.low_ns, floor.high_ns))
+            mean, low, high = (estimate_ns * min(1.0, floor_ns * launches / total_ns)
+                               for floor_ns in (floor.mean_ns, floor.low_ns, floor.high_ns))
             out.append((estimate_ns, mean, low, high))
     return out
 
@@ -124,8 +124,8 @@ def _floors(model: str) -> dict[int, Floor]:
     for name, grid, block, floor_ns, launches in rows:
         shapes.setdefault((name, grid, block), []).append((floor_ns, launches))
     signatures = FleetSignature.objects.filter(kernel__name__in={name for name, _, _ in shapes}).select_related("kernel")
-    named = {each.id: shapes.get((each.kernel.name, dims_text(each.grid), dims_text(each.block)))
-             for each in signatures.order_by("id")}
-    return {key: Floor(sum(floor * many for floor, many in each) / sum(many for _, many in each),
-                       min(floor for floor, _ in each), max(floor for floor, _ in each))
-            for key, each in islice(((key, each) for key, each in named.items() if each), MOST_SIGNATURES)}
+    named = {signature.id: shapes.get((signature.kernel.name, dims_text(signature.grid), dims_text(signature.block)))
+             for signature in signatures.order_by("id")}
+    return {key: Floor(sum(floor * many for floor, many in floors) / sum(many for _, many in floors),
+                       min(floor for floor, _ in floors), max(floor for floor, _ in floors))
+            for key, floors in islice(((key, floors) for key, floors in named.items() if floors), MOST_SIGNATURES)}

@@ -74,8 +74,8 @@ def trend(question: Question, keys: Sequence[Any], now_ns: dict[Any, float]) -> 
 
 
 def _add(sums: dict[Any, float], question: Question, window: Window, keys: Sequence[Any]) -> None:
-    asked = Question(window, question.group, question.where, None)
-    for _, key, _, _, estimate_ns in fleet_store().over_time(asked, keys, window.to_hour + 1):
+    window_question = Question(window, question.group, question.where, None)
+    for _, key, _, _, estimate_ns in fleet_store().over_time(window_question, keys, window.to_hour + 1):
         sums[key] += estimate_ns
 
 
@@ -100,8 +100,8 @@ def filled_spans(window: Window) -> list[Span]:
 
 
 def _steps(window: Window, step_hours: int) -> set[int]:
-    found = fleet_store().watched(Question(window, "gpu_model", {}, None), step_hours)
-    return {hour for hour, _, coverage, _, _ in found if coverage.wall_ns}
+    hours = fleet_store().watched(Question(window, "gpu_model", {}, None), step_hours)
+    return {hour for hour, _, coverage, _, _ in hours if coverage.wall_ns}
 
 
 def common(one: Sequence[Span], other: Sequence[Span]) -> list[Span]:
@@ -263,8 +263,8 @@ def fleet_page(view: View) -> FleetPage:
     running = _running(view) if named else ""
     lines = [_line(view, row, families, compared, recoverable.get(row["key"]), cost,
                    shapes.get(row["key"], []) if isinstance(row["key"], int) else [], running) for row in top.rows]
-    known = [line.recoverable.ns for line in lines if line.recoverable]
-    return FleetPage(top, lines, cost, sum(known) if known else None, compared, from_gpu_sums(question))
+    gains_ns = [line.recoverable.ns for line in lines if line.recoverable]
+    return FleetPage(top, lines, cost, sum(gains_ns) if gains_ns else None, compared, from_gpu_sums(question))
 
 
 def from_gpu_sums(question: Question) -> bool:
@@ -287,10 +287,10 @@ def _recoverable(question: Question, view: View, rows: Sequence[TopRow], familie
         for row in rows:
             if row["kernel"] in found and time_ns.get(row["key"]):
                 shares.setdefault(row["key"], []).append((time_ns[row["key"]], found[row["kernel"]]))
-    return {key: Recoverable(sum(ns * each.share for ns, each in parts), sum(ns * each.low for ns, each in parts),
-                             sum(ns * each.high for ns, each in parts),
+    return {key: Recoverable(sum(ns * share.share for ns, share in parts), sum(ns * share.low for ns, share in parts),
+                             sum(ns * share.high for ns, share in parts),
                              min(100.0, 100.0 * sum(ns for ns, _ in parts) / (whole_ns[key] or 1.0)),
-                             "; ".join(dict.fromkeys(each.said for _, each in parts)))
+                             "; ".join(dict.fromkeys(share.said for _, share in parts)))
             for key, parts in shares.items()}
 
 

@@ -75,12 +75,12 @@ def advise(whole: LaunchFacts | None, total_ns: float, findings: Sequence[Ours],
     `whole`: facts of the kernel (None: no counters), `nvidia`: `rules.merge_launch_rules` of its launches, `launches`: the complete
     ones that `whole` sums.
     """
-    theirs = [(cause_of_nvidia(each["identifier"], each["title"]), each) for each in nvidia if _counts(each, total_ns)]
+    theirs = [(cause_of_nvidia(rule["identifier"], rule["title"]), rule) for rule in nvidia if _counts(rule, total_ns)]
     advice = [_advice(cause, _speaker(cause, whole, launches), total_ns,
-                      [each for each in findings if cause_of_rule(each.rule) is cause],
-                      [each for of, each in theirs if of is cause])
+                      [finding for finding in findings if cause_of_rule(finding.rule) is cause],
+                      [rule for of, rule in theirs if of is cause])
               for cause in CAUSES if not why_idle(cause, whole, launches)]
-    return rank([each for each in advice if each is not None], whole, total_ns)
+    return rank([entry for entry in advice if entry is not None], whole, total_ns)
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,14 @@ class Speaker:
 
 
 def _speaker(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchFacts]) -> Speaker:
-    seen = cause.seen(whole) if cause.seen and whole else None
+    evidence = cause.seen(whole) if cause.seen and whole else None
     if cause.seen is None or len(launches) < 2:
-        return Speaker(whole, seen)
-    total_ns = sum(each.duration_ns or 0.0 for each in launches)
-    alike = [each for each in launches if each.duration_ns]
+        return Speaker(whole, evidence)
+    total_ns = sum(launch.duration_ns or 0.0 for launch in launches)
+    alike = [launch for launch in launches if launch.duration_ns]
     said = [(each, found) for each in alike for found in (cause.seen(each),) if found is not None and not why_idle(cause, each)]
-    if not total_ns or not said or (len(said) == len(alike) and seen is not None):
-        return Speaker(whole, seen)                             # none of them, or all alike: their sum says it
+    if not total_ns or not said or (len(said) == len(alike) and evidence is not None):
+        return Speaker(whole, evidence)                             # none of them, or all alike: their sum says it
     worst, found = max(said, key=lambda pair: (pair[0].duration_ns or 0.0) * (pair[1].least_pct or pair[1].most_pct or 1.0))
     grid = f", grid {' × '.join(str(side) for side in worst.grid)}" if worst.grid else ""
     name = f"launch {worst.index} of {len(launches)} launches ({time_text(worst.duration_ns or 0.0)}{grid})"
@@ -115,20 +115,20 @@ def why_idle(cause: Cause, whole: LaunchFacts | None, launches: Sequence[LaunchF
     """
     if whole is None:
         return ""
-    roofs = [units.saturated(each) for each in launches or (whole,)]
+    roofs = [units.saturated(launch) for launch in launches or (whole,)]
     if cause.hides_latency and all(roofs):
         name, pct = max((roof for roof in roofs if roof), key=lambda roof: roof[1])
         return f"{name} at {pct_text(pct)} of the peak: to hide more waiting wins nothing"
     if cause.key == "occupancy" and units.holds_results(whole):
         return "registers or shared memory hold its operands and results: more warps would cost that tile"
-    if cause.key == "atomics" and all(each.signals.get("atomic_busiest_pct") == 0 for each in launches or (whole,)):
+    if cause.key == "atomics" and all(launch.signals.get("atomic_busiest_pct") == 0 for launch in launches or (whole,)):
         return "it has no atomics: what its warps wait for as they end are stores"
     return ""
 
 
 def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -> list[Advice]:
     """Return the advice in order: see the module's first lines."""
-    faults = [each for each in advice if _explains(each, whole, total_ns)]
+    faults = [entry for entry in advice if _explains(entry, whole, total_ns)]
 
     def group(each: Advice) -> int:
         if each in faults:
@@ -146,9 +146,9 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
 
     def organises(each: Advice) -> bool:
         """Waste of much of the time leads the faults."""
-        found = cause_called(each.cause)
+        cause = cause_called(each.cause)
         gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
-        wastes = found is not None and found.waste and 100.0 * (gain or 0.0) >= LIMITS["waste_pct"] * total_ns
+        wastes = cause is not None and cause.waste and 100.0 * (gain or 0.0) >= LIMITS["waste_pct"] * total_ns
         return not (each in faults and wastes)
 
     return sorted(advice, key=lambda each: (group(each), organises(each), -_score(each), CONFIDENCES.index(each.confidence)))
@@ -156,14 +156,14 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
 
 def _covering(fault: Advice, symptom: Advice) -> float | None:
     """What a fault explains of a symptom: its gain; at most, where it is no mere hiding of the same waiting."""
-    found = cause_called(fault.cause)
-    if fault.gain_ns is not None or (found is not None and found.hides_latency and symptom.gain_ns is not None):
+    cause = cause_called(fault.cause)
+    if fault.gain_ns is not None or (cause is not None and cause.hides_latency and symptom.gain_ns is not None):
         return fault.gain_ns
     return fault.gain_most_ns
 
 
 def _has_limit(advice: Sequence[Advice]) -> bool:
-    return any(each.kind == "limit" for each in advice)
+    return any(entry.kind == "limit" for entry in advice)
 
 
 def _score(each: Advice) -> float:
@@ -174,14 +174,14 @@ def _score(each: Advice) -> float:
 
 def _explains(each: Advice, whole: LaunchFacts | None, total_ns: float) -> bool:
     """A fault that wins a part of the time worth naming, on a unit that is busy enough to be what the time goes to."""
-    found = cause_called(each.cause)
-    if found is None or found.kind != "fault" or each.confidence == "low" or not total_ns:
+    cause = cause_called(each.cause)
+    if cause is None or cause.kind != "fault" or each.confidence == "low" or not total_ns:
         return False
     gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
     least = "explains_pct" if whole is None or units.at_roof(whole) else "explains_below_pct"
-    loaded = whole is not None and ((found.key == "divergence" and bool(whole.signals.get("divergent_branches")))
-                                    or (found.key == "uncoalesced" and units.waits_for_sectors(whole)))
-    return 100.0 * (gain or 0.0) / total_ns >= LIMITS[least] and (loaded or _is_loaded(found.unit, whole))
+    loaded = whole is not None and ((cause.key == "divergence" and bool(whole.signals.get("divergent_branches")))
+                                    or (cause.key == "uncoalesced" and units.waits_for_sectors(whole)))
+    return 100.0 * (gain or 0.0) / total_ns >= LIMITS[least] and (loaded or _is_loaded(cause.unit, whole))
 
 
 def _is_loaded(unit: str, whole: LaunchFacts | None) -> bool:
@@ -195,8 +195,8 @@ def _is_loaded(unit: str, whole: LaunchFacts | None) -> bool:
     if whole.bound in ("memory", "compute"):
         return unit == whole.bound
     values = (sol.sm_pct,) if unit == "compute" else (sol.memory_pct, sol.dram_pct, sol.l2_pct, sol.l1_pct)
-    known = [value for value in values if value is not None]
-    return not known or max(known) >= THRESHOLDS["busy_pct"]
+    shares = [value for value in values if value is not None]
+    return not shares or max(shares) >= THRESHOLDS["busy_pct"]
 
 
 def _counts(rule: Mapping[str, Any], total_ns: float) -> bool:
@@ -212,22 +212,22 @@ def _advice(cause: Cause, speaker: Speaker, total_ns: float, ours: Sequence[Ours
     whole, seen = speaker.facts, speaker.seen
     if not ours and not nvidia and not seen:
         return None
-    said = seen if seen and (seen.always or not ours or speaker.name) else None
+    statement = seen if seen and (seen.always or not ours or speaker.name) else None
     least, most, source = capped_gain(cause, stated_gain(ours, nvidia, of_whole(seen, speaker.part), total_ns), whole, total_ns,
                                        speaker.part) if total_ns else (None, None, "")
     if cause.kind == "fault" and total_ns and is_nothing(cause, least, most, ours, total_ns):
         return None                                            # next to nothing once it is held against what its unit does
     return Advice(
         cause=cause.key, title=seen.title if seen and seen.title else cause.title,
-        evidence=[*(_lines(_named(said.text, speaker.name)) if said and said.always else []),
-                  *(_without_name(each.title) for each in ours),
-                  *(_lines(_named(said.text, speaker.name)) if said and not said.always else []),
-                  *(_cut(rules.plain(each["text"])) for each in nvidia)],
+        evidence=[*(_lines(_named(statement.text, speaker.name)) if statement and statement.always else []),
+                  *(_without_name(finding.title) for finding in ours),
+                  *(_lines(_named(statement.text, speaker.name)) if statement and not statement.always else []),
+                  *(_cut(rules.plain(rule["text"])) for rule in nvidia)],
         fix=seen.fix if seen and seen.fix else cause.fix or next((each.advice for each in ours if each.advice), ""),
         confidence=_confidence(cause, bool(ours or seen), nvidia, whole),
         gain_ns=least, gain_most_ns=most,
         gain_pct=100.0 * least / total_ns if least is not None and total_ns else None, gain_source=source,
-        said_by=[*(["Ridgepoint"] if ours or seen else []), *(f"NVIDIA: {each['title']}" for each in nvidia)], kind=cause.kind,
+        said_by=[*(["Ridgepoint"] if ours or seen else []), *(f"NVIDIA: {rule['title']}" for rule in nvidia)], kind=cause.kind,
         no_gain="" if least is not None else _why_unknown(cause, seen, nvidia, most) if total_ns else _NO_TIME)
 
 
@@ -241,13 +241,13 @@ def _why_unknown(cause: Cause, seen: Seen | None, nvidia: Sequence[Mapping[str, 
         return seen.why_unknown
     if most_ns is not None:
         return _UPPER_BOUND
-    if any(each.get("speedup_scope") == "local" for each in nvidia):
+    if any(rule.get("speedup_scope") == "local" for rule in nvidia):
         return _LOCAL
     return cause.why_unknown
 
 
 def _confidence(cause: Cause, ours: bool, nvidia: Sequence[Mapping[str, Any]], whole: LaunchFacts | None) -> str:
-    wide = any(each.get("speedup_scope") == "global" for each in nvidia)
+    wide = any(rule.get("speedup_scope") == "global" for rule in nvidia)
     if cause.kind == "symptom":
         return "medium" if ours and wide else "low"
     if ours and nvidia:
@@ -307,7 +307,7 @@ def why_left_out(nvidia: Sequence[Mapping[str, Any]], whole: LaunchFacts | None,
                  launches: Sequence[LaunchFacts] = ()) -> list[str]:
     """Return, for each rule of `rules.merge_launch_rules`, why it is no advice about this kernel; "" where it is, or says no more
     than what it sees."""
-    listed = {each.cause for each in advise(whole, total_ns, [], nvidia, launches)}
+    listed = {advice.cause for advice in advise(whole, total_ns, [], nvidia, launches)}
 
     def why(rule: Mapping[str, Any]) -> str:
         if rule.get("severity") not in ADVICE:

@@ -158,14 +158,14 @@ def cause_of_nvidia(identifier: str, title: str) -> Cause | None:
 
 def once_per_cause(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings without NVIDIA's estimates of what a finding of ours says of the same kernel already."""
-    ours = {(each.kernel, found.key) for each in findings if (found := cause_of_rule(each.rule))}
+    ours = {(finding.kernel, our_cause.key) for finding in findings if (our_cause := cause_of_rule(finding.rule))}
     out = []
-    for each in findings:
-        theirs = cause_of_nvidia(str(each.numbers.get("rule", "")), each.title) if each.rule == "counters.nvidia" else None
-        if theirs is None or (each.kernel, theirs.key) not in ours:
-            out.append(each)
+    for finding in findings:
+        theirs = cause_of_nvidia(str(finding.numbers.get("rule", "")), finding.title) if finding.rule == "counters.nvidia" else None
+        if theirs is None or (finding.kernel, theirs.key) not in ours:
+            out.append(finding)
     return out
 
 
 def cause(key: str) -> Cause | None:
-    return next((each for each in CAUSES if each.key == key), None)
+    return next((entry for entry in CAUSES if entry.key == key), None)

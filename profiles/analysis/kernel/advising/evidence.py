@@ -69,7 +69,7 @@ MEASURES: tuple[Measure, ...] = (
 
 def judge(facts: LaunchFacts) -> list[Judged]:
     """Return every measure with its verdict, in the order of the table."""
-    return [Judged(each, value, _verdict(value, each)) for each in MEASURES for value in (each.read(facts),)]
+    return [Judged(measure, value, _verdict(value, measure)) for measure in MEASURES for value in (measure.read(facts),)]
 
 
 def _verdict(value: float | None, measure: Measure) -> str:
@@ -80,7 +80,7 @@ def _verdict(value: float | None, measure: Measure) -> str:
 
 def limit(key: str) -> float:
     """Return the value from which on a measure is good."""
-    return next(each.good_pct for each in MEASURES if each.key == key)
+    return next(measure.good_pct for measure in MEASURES if measure.key == key)
 
 
 BYTES_A_RESULT = {"softmax": 2.0, "layernorm": 2.0, "rmsnorm": 2.0, "add_rmsnorm": 2.0, "rotary": 2.0, "silu_mul": 3.0}
@@ -177,7 +177,7 @@ def imbalance(facts: LaunchFacts) -> Seen | None:
 
 def stall(*reasons: str) -> Callable[[LaunchFacts], Seen | None]:
     def seen(facts: LaunchFacts) -> Seen | None:
-        share = sum(each.share_pct for each in facts.stalls if each.reason in reasons)
+        share = sum(state.share_pct for state in facts.stalls if state.reason in reasons)
         return Seen(f"warps spend {pct_text(share)} of their time waiting there", None, share,
                     "at most the time that warps spend there: others may run meanwhile") if share >= LIMITS["stall_pct"] else None
     return seen
@@ -234,10 +234,10 @@ def tensor_products_slow(facts: LaunchFacts) -> Seen | None:
     sides, gain = tensor_products.sides(facts), tensor_products.gain_pct(facts)
     reached = tensor_products.reached_pct(facts) or 0.0
     groups = [("Supported by the counters", True), ("Not the reason", False), ("Not known", None)]
-    told = [f"{head}: " + "; ".join(f"{each.name} ({each.text})" for each in sides if each.supported is which) + "."
-            for head, which in groups if any(each.supported is which for each in sides)]
+    texts = [f"{head}: " + "; ".join(f"{side.name} ({side.text})" for side in sides if side.supported is which) + "."
+             for head, which in groups if any(side.supported is which for side in sides)]
     least, most = gain if gain else (None, None)
-    return Seen("\n".join([f"it reaches {pct_text(reached)} of the ceiling of its products", *told]), least, most, always=True)
+    return Seen("\n".join([f"it reaches {pct_text(reached)} of the ceiling of its products", *texts]), least, most, always=True)
 
 
 def _tensor_alone(facts: LaunchFacts) -> Seen | None:
@@ -252,11 +252,11 @@ def _tensor_alone(facts: LaunchFacts) -> Seen | None:
 
 def convolution(facts: LaunchFacts) -> Seen | None:
     """A convolution that cuDNN runs without tensor cores on a GPU that has them (7.0 and newer)."""
-    found = tensor_products.convolution_of(facts.kernel)
+    choice = tensor_products.convolution_of(facts.kernel)
     has_tensor = _capability(facts.compute_capability) >= (7, 0)
-    if found is None or not has_tensor or facts.tensor_instructions or found.on_tensor_cores is not False:
+    if choice is None or not has_tensor or facts.tensor_instructions or choice.on_tensor_cores is not False:
         return None
-    return Seen(f"cuDNN chose {found.algorithm} on the ordinary arithmetic pipes (by the kernel's name"
+    return Seen(f"cuDNN chose {choice.algorithm} on the ordinary arithmetic pipes (by the kernel's name"
                 f"{' and its counts' if facts.point.flop else ''}); this GPU has tensor cores", None, _on_tensor_pct(facts),
                 why_unknown="another algorithm does another number of operations: only a trial tells")
 

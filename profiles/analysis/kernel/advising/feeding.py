@@ -45,26 +45,26 @@ OF_THE_BLOCK = ("issue_pct", "lsu_data_pct", "lsu_inst_pct", "alu_pct", "fma_pct
 
 def operands(facts: LaunchFacts) -> Seen | None:
     """Operands that come from L1 or shared memory for each product anew, where loading them is busier than multiplying."""
-    known, loaded = facts.signals, units.words_a_product(facts)
+    signals, loaded = facts.signals, units.words_a_product(facts)
     share, reuse = units.ratio(facts, "fma_inst", "inst"), _reuse(facts)
     if loaded is None or share is None or 100.0 * share < LIMITS["fma_pct"]:
         return None
     if loaded < LIMITS["operand_words"]:
         return _unstaged(facts)
-    unit = max(("lsu_data_pct", "lsu_inst_pct"), key=lambda name: known.get(name, 0.0))
-    lsu, shared = known.get(unit, 0.0), known.get("shared_load_inst", 0.0) > known.get("global_load_inst", 0.0)
+    unit = max(("lsu_data_pct", "lsu_inst_pct"), key=lambda name: signals.get(name, 0.0))
+    lsu, shared = signals.get(unit, 0.0), signals.get("shared_load_inst", 0.0) > signals.get("global_load_inst", 0.0)
     # what is read through shared memory is read again: else nobody would put it there
     reused = shared or (reuse is not None and reuse >= LIMITS["reused"])
-    if lsu < LIMITS["lsu_pct"] or lsu < known.get("fma_pct", 0.0) or not reused:
+    if lsu < LIMITS["lsu_pct"] or lsu < signals.get("fma_pct", 0.0) or not reused:
         return None
-    kept = 1.0 - min(1.0, LIMITS["tile_words"] / loaded)
-    loads = sum(known.get(f"{kind}_load_inst", 0.0) for kind in ("global", "shared")) / known["inst"]
-    of_data = known.get("shared_pct", 100.0) / 100.0 if shared else 1.0
-    gain = units.freed_pct(facts, {"lsu_data_pct": kept * of_data, "lsu_inst_pct": kept, "issue_pct": kept * loads})
+    saving = 1.0 - min(1.0, LIMITS["tile_words"] / loaded)
+    loads = sum(signals.get(f"{kind}_load_inst", 0.0) for kind in ("global", "shared")) / signals["inst"]
+    of_data = signals.get("shared_pct", 100.0) / 100.0 if shared else 1.0
+    gain = units.freed_pct(facts, {"lsu_data_pct": saving * of_data, "lsu_inst_pct": saving, "issue_pct": saving * loads})
     where = "shared memory" if shared else "the L1"
     text = (f"{loaded:.2g} words are loaded from {where} for each multiply-add ({pct_text(100 * share)} of its instructions are "
             f"multiply-adds, {pct_text(100 * loads)} loads): {units.UNITS[unit]} is used to {pct_text(lsu)}, the FMA pipe to "
-            f"{pct_text(known.get('fma_pct', 0.0))}; a thread that holds 8 × 8 results loads {LIMITS['tile_words']:g}")
+            f"{pct_text(signals.get('fma_pct', 0.0))}; a thread that holds 8 × 8 results loads {LIMITS['tile_words']:g}")
     fix = ("Let each thread compute a tile of results in registers (4 × 4, then 8 × 8): operands loaded once from shared memory "
            "serve a row and a column of products.") if shared else (
         "Load a tile of each operand into shared memory once a block, and let each thread compute a tile of results in registers "
@@ -77,14 +77,14 @@ def operands(facts: LaunchFacts) -> Seen | None:
 
 def _unstaged(facts: LaunchFacts) -> Seen | None:
     """Operands of a tile in registers that come from the L1 itself, by loads whose threads lie apart: a pass for each of them."""
-    known = facts.signals
-    scattered, lsu = known.get("scattered_pct", 0.0), known.get("lsu_data_pct", 0.0)
-    staged = known.get("shared_load_inst", 0.0) + known.get("async_inst", 0.0)
+    signals = facts.signals
+    scattered, lsu = signals.get("scattered_pct", 0.0), signals.get("lsu_data_pct", 0.0)
+    staged = signals.get("shared_load_inst", 0.0) + signals.get("async_inst", 0.0)
     if staged or not units.has_register_tile(facts) or scattered < LIMITS["scattered_pct"] or lsu < units.LIMITS["bound_pct"]:
         return None
     gain = units.freed_pct(facts, {"lsu_data_pct": scattered / 100.0})
     text = (f"{pct_text(scattered)} of the passes through the L1's data path are loads whose threads lie apart, one pass for each: "
-            f"it is used to {pct_text(lsu)}, the FMA pipe to {pct_text(known.get('fma_pct', 0.0))}; "
+            f"it is used to {pct_text(lsu)}, the FMA pipe to {pct_text(signals.get('fma_pct', 0.0))}; "
             "nothing is staged in shared memory")
     return _at_most(text, gain, title="Operands come from the L1 piece by piece", fix=(
         "Load a tile of each operand into shared memory together, neighbouring threads neighbouring addresses, and read the "
@@ -118,12 +118,12 @@ def conflicts(facts: LaunchFacts) -> Seen | None:
 def conflict_kind(facts: LaunchFacts) -> tuple[str, float]:
     """Return what makes most conflicts of a product out of registers, loads of one word ("words") or of several ("wide"), and their
     share, 0-1; "" and all of them elsewhere."""
-    known, excess = facts.signals, facts.signals.get("shared_excess", 0.0)
-    if not excess or known.get("tensor_inst") or not units.has_register_tile(facts):
+    signals, excess = facts.signals, facts.signals.get("shared_excess", 0.0)
+    if not excess or signals.get("tensor_inst") or not units.has_register_tile(facts):
         return "", 1.0
     for kind, key in (("words", "shared_excess_word_loads"), ("wide", "shared_excess_wide_loads")):
-        if known.get(key, 0.0) >= LIMITS["kind_share"] * excess:
-            return kind, known[key] / excess
+        if signals.get(key, 0.0) >= LIMITS["kind_share"] * excess:
+            return kind, signals[key] / excess
     return "", 1.0
 
 
@@ -199,8 +199,8 @@ def work_a_thread(facts: LaunchFacts) -> Seen | None:
     barriers = units.ratio(facts, "barrier_inst", "warps") or 0.0
     if overhead <= 0.2:
         return None
-    kept = loads / LIMITS["many_loads"]
-    gain = units.freed_pct(facts, dict.fromkeys(OF_THE_BLOCK, overhead * (1.0 - kept)))
+    saving = loads / LIMITS["many_loads"]
+    gain = units.freed_pct(facts, dict.fromkeys(OF_THE_BLOCK, overhead * (1.0 - saving)))
     room = 100.0 * (1.0 - dram / units.LIMITS["roof_pct"])
     gain = room if gain is None else min(gain, room)
     if loads >= 1.5 and (tree := barriers_high(facts)) is not None and _has_tree(facts):
@@ -240,7 +240,7 @@ def barriers_high(facts: LaunchFacts) -> Seen | None:
 
 def reread(facts: LaunchFacts) -> Seen | None:
     """A stream whose bytes are loaded more than once: a row for its maximum, for its sum and to write it."""
-    known, reuse, dram = facts.signals, _reuse(facts), facts.sol.dram_pct
+    signals, reuse, dram = facts.signals, _reuse(facts), facts.sol.dram_pct
     loads = units.ratio(facts, "global_load_inst", "inst")
     if reuse is None or loads is None or dram is None or dram >= units.LIMITS["roof_pct"] or _is_product(facts):
         return None
@@ -251,7 +251,7 @@ def reread(facts: LaunchFacts) -> Seen | None:
                                    "lsu_data_pct": again, "l2_pct": again})
     if units.bounds(facts) is None:
         gain = again * units.waited_pct(facts, "long_scoreboard", "lg_throttle") * (1.0 - dram / units.LIMITS["roof_pct"])
-    return _at_most(f"each byte read from DRAM is loaded {reuse:.1f} times ({si_text(known['loaded_bytes'], 'B')} in all)", gain)
+    return _at_most(f"each byte read from DRAM is loaded {reuse:.1f} times ({si_text(signals['loaded_bytes'], 'B')} in all)", gain)
 
 
 def divergence(facts: LaunchFacts) -> Seen | None:
@@ -285,8 +285,8 @@ def _has_tree(facts: LaunchFacts) -> bool:
 
 def _reuse(facts: LaunchFacts) -> float | None:
     """Bytes that threads load from global memory for each byte that comes from DRAM."""
-    loaded, read = facts.signals.get("loaded_bytes"), facts.caches.dram_read_bytes
-    return None if loaded is None or not read else loaded / read
+    loaded, dram_read = facts.signals.get("loaded_bytes"), facts.caches.dram_read_bytes
+    return None if loaded is None or not dram_read else loaded / dram_read
 
 
 def _of_lsu(facts: LaunchFacts) -> float:

@@ -29,11 +29,11 @@ def most_pct(cause: str, facts: LaunchFacts) -> float | None:
 
 def _uncoalesced(facts: LaunchFacts) -> dict[str, float] | None:
     """Sectors beyond what the addresses' own bytes fill; passes of the L1 beyond one for each word."""
-    known = facts.signals
-    excess = known.get("sector_excess_pct", known.get("sector_unused_pct"))
+    signals = facts.signals
+    excess = signals.get("sector_excess_pct", signals.get("sector_unused_pct"))
     if excess is None:
         return None
-    passes = min(known["scattered_pct"], excess) if "scattered_pct" in known else _of_passes(facts) * excess
+    passes = min(signals["scattered_pct"], excess) if "scattered_pct" in signals else _of_passes(facts) * excess
     behind = excess / 100.0 * _beyond_l1(facts, excess)
     return {"lsu_data_pct": passes / 100.0, "l2_pct": behind, "dram_pct": behind}
 
@@ -41,11 +41,11 @@ def _uncoalesced(facts: LaunchFacts) -> dict[str, float] | None:
 def _beyond_l1(facts: LaunchFacts, excess: float) -> float:
     """Of what is too much, the share (0-1) that passes the L1: of two loads of a thread that take half a sector each, each is
     counted as half too many, and the second one hits."""
-    known = facts.signals
-    if "ld_sectors" not in known or "load_hit_pct" not in known or not excess:
+    signals = facts.signals
+    if "ld_sectors" not in signals or "load_hit_pct" not in signals or not excess:
         return 1.0
-    loads, stores = known["ld_sectors"], known.get("st_sectors", 0.0)
-    passing = loads * (1.0 - known["load_hit_pct"] / 100.0) + stores
+    loads, stores = signals["ld_sectors"], signals.get("st_sectors", 0.0)
+    passing = loads * (1.0 - signals["load_hit_pct"] / 100.0) + stores
     too_many = (loads + stores) * excess / 100.0
     if not passing:
         return 0.0
@@ -65,11 +65,11 @@ def _conflicts(facts: LaunchFacts) -> dict[str, float] | None:
 
 def _spills(facts: LaunchFacts) -> dict[str, float] | None:
     """Loads and stores of local memory, of all that is executed and of all that goes to memory."""
-    known = facts.signals
-    local, inst = known.get("local_inst"), known.get("inst")
+    signals = facts.signals
+    local, inst = signals.get("local_inst"), signals.get("inst")
     if local is None or not inst:
         return None
-    moved = local + sum(known.get(f"{space}_{way}_inst", 0.0) for space in ("global", "shared") for way in ("load", "store"))
+    moved = local + sum(signals.get(f"{space}_{way}_inst", 0.0) for space in ("global", "shared") for way in ("load", "store"))
     share = local / moved if moved else 0.0
     return {"issue_pct": local / inst, "lsu_inst_pct": share, "lsu_data_pct": share, "l2_pct": share, "dram_pct": share}
 
@@ -81,11 +81,11 @@ def _lanes(facts: LaunchFacts) -> dict[str, float] | None:
 
 def _unfused(facts: LaunchFacts) -> dict[str, float] | None:
     """A pair of a multiplication and an addition becomes one instruction."""
-    known = facts.signals
-    pairs, inst = min(known.get("add_inst", 0.0), known.get("mul_inst", 0.0)), known.get("inst")
-    if "add_inst" not in known or not inst:
+    signals = facts.signals
+    pairs, inst = min(signals.get("add_inst", 0.0), signals.get("mul_inst", 0.0)), signals.get("inst")
+    if "add_inst" not in signals or not inst:
         return None
-    arithmetic = known["add_inst"] + known["mul_inst"] + known.get("fma_inst", 0.0)
+    arithmetic = signals["add_inst"] + signals["mul_inst"] + signals.get("fma_inst", 0.0)
     return {"issue_pct": pairs / inst, "fma_pct": pairs / arithmetic if arithmetic else 0.0}
 
 
@@ -126,19 +126,19 @@ def headroom(whole: LaunchFacts | None, total_ns: float) -> Headroom | None:
     """Return the time above its roof (`bounds.reached_roof`); None where no roof is known."""
     if whole is None or not whole.bound or not total_ns:
         return None
-    known = reached_roof(whole.point, whole.sol, whole.bounded)
-    if known is None:
+    roof = reached_roof(whole.point, whole.sol, whole.bounded)
+    if roof is None:
         return None
-    reached, name = known
+    reached, name = roof
     return Headroom(reached, name, max(0.0, 100.0 - reached), recoverable_ns(total_ns, reached))
 
 
 def stated_gain(ours: Sequence[Ours], nvidia: Sequence[Mapping[str, Any]], seen: Seen | None,
                 total_ns: float) -> Gain:
     """Return the least and the most that anybody states, in ns, and who says the least. "At most" is no least."""
-    gains = [(each.worth_ns, "our estimate") for each in ours if each.worth_ns]
-    gains += [(each["worth_ns"], "NVIDIA's estimate") for each in nvidia if each.get("worth_ns")]
-    most = [gain for gain, _ in gains] or [total_ns * each.most_pct / 100.0 for each in ours if each.most_pct]
+    gains = [(finding.worth_ns, "our estimate") for finding in ours if finding.worth_ns]
+    gains += [(rule["worth_ns"], "NVIDIA's estimate") for rule in nvidia if rule.get("worth_ns")]
+    most = [gain for gain, _ in gains] or [total_ns * finding.most_pct / 100.0 for finding in ours if finding.most_pct]
     if seen and seen.least_pct:
         gains.append((total_ns * seen.least_pct / 100.0, "our estimate"))
     if seen and seen.most_pct is not None and (not gains or seen.least_pct or seen.always):
@@ -182,7 +182,7 @@ def of_whole(seen: Seen | None, part: float) -> Seen | None:
 
 def is_nothing(cause: Cause, least: float | None, most: float | None, ours: Sequence[Ours], total_ns: float) -> bool:
     """Whether an estimate says that nothing is won; a tail that samples measured is said in any case."""
-    known = most if most is not None else least
+    bound_ns = most if most is not None else least
     if cause.key == "tail":
-        known = None if ours else least
-    return known is not None and known < total_ns * LEAST_PCT / 100
+        bound_ns = None if ours else least
+    return bound_ns is not None and bound_ns < total_ns * LEAST_PCT / 100

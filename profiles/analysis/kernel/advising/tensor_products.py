@@ -107,7 +107,7 @@ def _tile(facts: LaunchFacts, tile: tuple[int, int] | None) -> Side:
 def _pipeline(facts: LaunchFacts, name: str) -> Side:
     if not facts.stalls:
         return Side("pipeline depth", None, "no warp states in the report (section WarpStateStats)")
-    share = {each.reason: each.share_pct for each in facts.stalls}
+    share = {stall.reason: stall.share_pct for stall in facts.stalls}
     data, barrier = share.get("long_scoreboard", 0.0), share.get("barrier", 0.0)
     stages = _STAGES.search(name)
     words = f", with {stages[1] or stages[2]} stages by its name" if stages else ""
@@ -116,10 +116,10 @@ def _pipeline(facts: LaunchFacts, name: str) -> Side:
 
 
 def _alignment(name: str) -> Side:
-    found = [int(match[1]) for match in _ALIGN.finditer(name)]
-    if not found:
+    alignments = [int(match[1]) for match in _ALIGN.finditer(name)]
+    if not alignments:
         return Side("alignment", None, "its name does not say how its leading dimensions are aligned")
-    elements = min(found)
+    elements = min(alignments)
     return Side("alignment", elements < 8, f"it reads {elements} element{'s' if elements > 1 else ''} at a time "
                                            f"(align{elements}): "
                 + ("its leading dimensions are no multiples of 8" if elements < 8 else "its leading dimensions are aligned"))

@@ -64,24 +64,24 @@ MEMORY = ("dram_pct", "l2_pct")
 
 def busy(facts: LaunchFacts) -> dict[str, float]:
     """Return the use of each unit that the report tells, percent of its peak."""
-    known = {name: facts.signals[name] for name in UNITS if name in facts.signals}
+    shares = {name: facts.signals[name] for name in UNITS if name in facts.signals}
     for name, value in (("dram_pct", facts.sol.dram_pct), ("l2_pct", facts.sol.l2_pct)):
         if value is not None:
-            known[name] = value
-    return known
+            shares[name] = value
+    return shares
 
 
 def busiest(facts: LaunchFacts) -> tuple[str, float] | None:
     """Return the busiest unit, in words, and its use; None where the report tells none."""
-    known = busy(facts)
-    top = max(known, key=lambda name: known[name], default=None)
-    return None if top is None else (UNITS[top], known[top])
+    shares = busy(facts)
+    top = max(shares, key=lambda name: shares[name], default=None)
+    return None if top is None else (UNITS[top], shares[top])
 
 
 def bounds(facts: LaunchFacts) -> tuple[str, float] | None:
     """Return the busiest unit, in words, and its use, where it is busy enough to bound the kernel; None where warps wait."""
-    known = busy(facts)
-    bound = {name: value for name, value in known.items()
+    shares = busy(facts)
+    bound = {name: value for name, value in shares.items()
              if value >= LIMITS["memory_bound_pct" if name in MEMORY else "bound_pct"]}
     top = max(bound, key=lambda name: bound[name], default=None)
     return None if top is None else (UNITS[top], bound[top])
@@ -102,8 +102,8 @@ def saturated(facts: LaunchFacts) -> tuple[str, float] | None:
 
 def at_roof(facts: LaunchFacts) -> bool:
     """Whether DRAM, a pipe, the issue slots or its own roof is reached: what is left is less work."""
-    known = {name: value for name, value in busy(facts).items() if name not in ("l2_pct", "lsu_data_pct", "lsu_inst_pct")}
-    return max((*known.values(), facts.point.roof_pct or 0.0), default=0.0) >= LIMITS["roof_pct"]
+    shares = {name: value for name, value in busy(facts).items() if name not in ("l2_pct", "lsu_data_pct", "lsu_inst_pct")}
+    return max((*shares.values(), facts.point.roof_pct or 0.0), default=0.0) >= LIMITS["roof_pct"]
 
 
 def freed_pct(facts: LaunchFacts, removed: Mapping[str, float]) -> float | None:
@@ -123,7 +123,7 @@ def freed_pct(facts: LaunchFacts, removed: Mapping[str, float]) -> float | None:
 
 def waited_pct(facts: LaunchFacts, *reasons: str) -> float:
     """Return the share of the time between two issues that warps are in these states, 0-100."""
-    return sum(each.share_pct for each in facts.stalls if each.reason in reasons)
+    return sum(stall.share_pct for stall in facts.stalls if stall.reason in reasons)
 
 
 def waits_for_sectors(facts: LaunchFacts) -> bool:
@@ -141,11 +141,11 @@ def ratio(facts: LaunchFacts, above: str, below: str) -> float | None:
 
 def words_a_product(facts: LaunchFacts) -> float | None:
     """Return the words that are loaded for each multiply-add; None where it has none or the loads are unknown."""
-    known = facts.signals
-    fma = known.get("fma_inst")
+    signals = facts.signals
+    fma = signals.get("fma_inst")
     if not fma:
         return None
-    loaded = sum(known.get(f"{kind}_load_words", known.get(f"{kind}_load_inst", 0.0)) for kind in ("global", "shared"))
+    loaded = sum(signals.get(f"{kind}_load_words", signals.get(f"{kind}_load_inst", 0.0)) for kind in ("global", "shared"))
     return loaded / fma
 
 
@@ -161,9 +161,9 @@ def holds_results(facts: LaunchFacts) -> bool:
     """Whether registers or shared memory limit its warps because it multiplies out of them: more warps would cost the tile."""
     share = ratio(facts, "fma_inst", "inst")
     if share is None:                                           # not counted: of the code, or of the pipe beside what is issued
-        known = facts.signals
-        share = max(known.get("code_fma_share", 0.0), known.get("code_tensor_share", 0.0))
-        if facts.point.flop and known.get("fma_pct", 0.0) >= LIMITS["pipe_fma_pct"]:
+        signals = facts.signals
+        share = max(signals.get("code_fma_share", 0.0), signals.get("code_tensor_share", 0.0))
+        if facts.point.flop and signals.get("fma_pct", 0.0) >= LIMITS["pipe_fma_pct"]:
             share = max(share, (ratio(facts, "fma_pct", "issue_pct") or 0.0) - LIMITS["pipe_integers"])
     by_design = {"registers", "shared_mem"} & set(facts.occupancy.limiters)
     multiplies = share is not None and 100.0 * share >= LIMITS["tile_fma_pct"]

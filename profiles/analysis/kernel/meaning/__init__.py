@@ -171,29 +171,29 @@ def _plain_base(name: str) -> str:
 
 def _sentence(parts: Parts) -> str:
     quantity = parts.quantity.words if parts.quantity else ""
-    said = capital(quantity)
+    text = capital(quantity)
     if parts.stage:
-        said += f", {parts.stage}"
-    said += f"; {UNITS[parts.unit]}"
+        text += f", {parts.stage}"
+    text += f"; {UNITS[parts.unit]}"
     if parts.qualifiers:
-        said += f": {', '.join(parts.qualifiers)}"
+        text += f": {', '.join(parts.qualifiers)}"
     if parts.key:
-        said += f": of {parts.key}"
+        text += f": of {parts.key}"
     if parts.unknown:
-        said += f". Without words here: {', '.join(f'“{part}”' for part in parts.unknown)}"
-    said += ". "
+        text += f". Without words here: {', '.join(f'“{part}”' for part in parts.unknown)}"
+    text += ". "
     ends = [ROLLUPS.get(parts.rollup, ""), SUBMETRICS[parts.submetric][0]]
     if parts.rollup in RATIOS:
         ends = [RATIOS[parts.rollup][0]]
     if any(ends):
-        said += capital(", ".join(each for each in ends if each)) + ". "
+        text += capital(", ".join(end for end in ends if end)) + ". "
     if parts.is_instrumented:
-        said += "Counted by instrumented machine code. "
+        text += "Counted by instrumented machine code. "
     if parts.is_sampled:
-        said += "Sampled over the time of the launch. "
+        text += "Sampled over the time of the launch. "
     if parts.is_derived:
-        said += "Computed by Nsight Compute of other metrics. "
-    return said.strip()
+        text += "Computed by Nsight Compute of other metrics. "
+    return text.strip()
 
 
 def _unknown_sentence(name: str, parts: Parts) -> str:

@@ -187,7 +187,7 @@ def own_sentence(name: str) -> tuple[str, str] | None:
         return "A step on the way to another metric, which Nsight Compute keeps.", NUMBER
     if name.startswith(_ATTRIBUTE):
         words = name.removeprefix(_ATTRIBUTE)
-        unit = next((each for pattern, each in _UNIT_OF if pattern.search(words)), NUMBER)
+        unit = next((unit_name for pattern, unit_name in _UNIT_OF if pattern.search(words)), NUMBER)
         return f"Property of the GPU: {words.replace('_', ' ')}.", unit
     if name.startswith(_REGEX):
         return "The metrics of the report whose names fit this pattern.", WORD

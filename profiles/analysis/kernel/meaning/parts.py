@@ -124,17 +124,17 @@ def _joined(before: Quantity | None, behind: Quantity) -> Quantity:
 
 def _split(parts: list[str]) -> Iterator[tuple[str, bool]]:
     """Yield the parts of a counter, as many of them together as the vocabulary has words for, and whether they are a quantity."""
-    at = 0
-    while at < len(parts):
-        for end in range(min(len(parts), at + _LONGEST), at, -1):
-            text = "_".join(parts[at:end])
+    start = 0
+    while start < len(parts):
+        for end in range(min(len(parts), start + _LONGEST), start, -1):
+            text = "_".join(parts[start:end])
             if text in QUANTITIES or text in QUALIFIERS or (text in STAGES and end < len(parts)):
                 yield text, text in QUANTITIES
                 break
         else:
-            end = at + 1
-            yield parts[at], False
-        at = end
+            end = start + 1
+            yield parts[start], False
+        start = end
 
 
 # what stands before a stall reason -> words, unit, what stands behind it
@@ -157,6 +157,6 @@ def _stalled(counter: str) -> tuple[Quantity, tuple[str, ...]] | None:
             reason = counter.removeprefix(begin).removesuffix(end)
             own = stalls.STALLS.get(reason.removesuffix(_NOT_ISSUED))
             title = reason.removesuffix(_NOT_ISSUED).replace("_", " ")
-            told = f"“{own.title}” ({own.meaning.rstrip('.')})" if own else f"“{title}”"
-            return Quantity(f"{words} {told}", unit), (QUALIFIERS["not_issued"],) if reason.endswith(_NOT_ISSUED) else ()
+            phrase = f"“{own.title}” ({own.meaning.rstrip('.')})" if own else f"“{title}”"
+            return Quantity(f"{words} {phrase}", unit), (QUALIFIERS["not_issued"],) if reason.endswith(_NOT_ISSUED) else ()
     return None

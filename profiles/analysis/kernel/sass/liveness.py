@@ -59,17 +59,17 @@ class Flow:
 def flow(code: Sequence[Instruction], offsets: Sequence[int]) -> Flow:
     """Return where control goes. `offsets`: bytes from the first instruction, rising, one per row."""
     row_of = {offset: row for row, offset in enumerate(offsets)}
-    target = tuple(_target(each, row_of) for each in code)
-    entries = sorted({to for each, to in zip(code, target, strict=True) if each.base == "CALL" and to is not None})
+    target = tuple(_target(instruction, row_of) for instruction in code)
+    entries = sorted({to for instruction, to in zip(code, target, strict=True) if instruction.base == "CALL" and to is not None})
     behind: dict[int, list[int]] = {entry: [] for entry in entries}
-    for row, (each, to) in enumerate(zip(code, target, strict=True)):
-        if each.base == "CALL" and to is not None and row + 1 < len(code):
+    for row, (instruction, to) in enumerate(zip(code, target, strict=True)):
+        if instruction.base == "CALL" and to is not None and row + 1 < len(code):
             behind[to].append(row + 1)
     meet = _meeting(code, target)
-    follows = [_follows(row, each, target[row], len(code), entries, behind, meet) for row, each in enumerate(code)]
+    follows = [_follows(row, instruction, target[row], len(code), entries, behind, meet) for row, instruction in enumerate(code)]
     orphans = _orphans(code, follows)
-    for row, each in enumerate(code):
-        if each.base in ("BRX", "BRXU", "JMX", "JMXU") and orphans:
+    for row, instruction in enumerate(code):
+        if instruction.base in ("BRX", "BRXU", "JMX", "JMXU") and orphans:
             follows[row] = tuple(sorted({*follows[row], *orphans}))
     return Flow(target, tuple(follows), _blocks(code, follows))
 
@@ -84,14 +84,14 @@ def _target(each: Instruction, row_of: dict[int, int]) -> int | None:
 def _meeting(code: Sequence[Instruction], target: Sequence[int | None]) -> dict[int, int]:
     """BSYNC's row -> where its threads go on: as the nearest BSSY before it says that names the same barrier."""
     latest: dict[str, int] = {}
-    found = {}
-    for row, (each, to) in enumerate(zip(code, target, strict=True)):
-        barrier = each.operands[0] if each.operands else ""
-        if each.base == "BSSY" and to is not None:
+    target_by_row = {}
+    for row, (instruction, to) in enumerate(zip(code, target, strict=True)):
+        barrier = instruction.operands[0] if instruction.operands else ""
+        if instruction.base == "BSSY" and to is not None:
             latest[barrier] = to
-        elif each.base == "BSYNC" and barrier in latest:
-            found[row] = latest[barrier]
-    return found
+        elif instruction.base == "BSYNC" and barrier in latest:
+            target_by_row[row] = latest[barrier]
+    return target_by_row
 
 
 def _follows(row: int, each: Instruction, target: int | None, size: int, entries: Sequence[int], behind: dict[int, list[int]],
@@ -117,7 +117,7 @@ def _follows(row: int, each: Instruction, target: int | None, size: int, entries
 
 
 def _orphans(code: Sequence[Instruction], follows: Sequence[tuple[int, ...]]) -> list[int]:
-    reached = {to for each in follows for to in each}
+    reached = {to for rows in follows for to in rows}
     return [row for row in range(1, len(code)) if row not in reached and code[row].base not in ("NOP", "BRA")]
 
 
@@ -175,21 +175,21 @@ def program(sass: Sequence[str], offsets: Sequence[int]) -> Program | None:
 def live_registers(found: Program) -> Registers:
     """Return how many registers are live at each row. Raises Tangled."""
     sets = live_sets(found)
-    return Registers(tuple((each & GENERAL_BITS).bit_count() for each in sets),
-                     tuple((each & UNIFORM_BITS).bit_count() for each in sets),
-                     tuple((each & PREDICATE_BITS).bit_count() for each in sets))
+    return Registers(tuple((registers & GENERAL_BITS).bit_count() for registers in sets),
+                     tuple((registers & UNIFORM_BITS).bit_count() for registers in sets),
+                     tuple((registers & PREDICATE_BITS).bit_count() for registers in sets))
 
 
 def live_sets(found: Program) -> list[int]:
     """Return the registers that are live at each row, as bits: read later, or written there."""
     code, blocks, follows = found.code, found.flow.blocks, found.flow.follows
-    at = {first: number for number, (first, _) in enumerate(blocks)}
-    after = [[at[row] for row in follows[last - 1]] for _, last in blocks]
+    number_by_first = {first: number for number, (first, _) in enumerate(blocks)}
+    after = [[number_by_first[row] for row in follows[last - 1]] for _, last in blocks]
     before: list[list[int]] = [[] for _ in blocks]
     for number, goes in enumerate(after):
-        for each in goes:
-            before[each].append(number)
-    ends = STACK if any(each.writes & STACK for each in code) else 0
+        for successor in goes:
+            before[successor].append(number)
+    ends = STACK if any(instruction.writes & STACK for instruction in code) else 0
     use, kill = [0] * len(blocks), [0] * len(blocks)
     for number, (first, last) in enumerate(blocks):
         use[number] = _backwards(code, first, last, 0, None)
@@ -202,16 +202,16 @@ def live_sets(found: Program) -> list[int]:
         number, left = waiting.pop(), _less(left)
         queued.discard(number)
         out = ends
-        for each in after[number]:
-            out |= live_in[each]
+        for successor in after[number]:
+            out |= live_in[successor]
         live_out[number] = out
         entering = use[number] | (out & ~kill[number])
         if entering != live_in[number]:
             live_in[number] = entering
-            for each in before[number]:
-                if each not in queued:
-                    queued.add(each)
-                    waiting.append(each)
+            for predecessor in before[number]:
+                if predecessor not in queued:
+                    queued.add(predecessor)
+                    waiting.append(predecessor)
     sets = [0] * len(code)
     for number, (first, last) in enumerate(blocks):
         _backwards(code, first, last, live_out[number], sets)
@@ -221,11 +221,11 @@ def live_sets(found: Program) -> list[int]:
 def _backwards(code: Sequence[Instruction], first: int, last: int, live: int, sets: list[int] | None) -> int:
     """Return what is live at a block's beginning, where `live` is at its end; `sets` takes what is at each row."""
     for row in range(last - 1, first - 1, -1):
-        each = code[row]
-        if not each.never:
-            live = (live if each.guard else live & ~each.writes) | each.reads
+        instruction = code[row]
+        if not instruction.never:
+            live = (live if instruction.guard else live & ~instruction.writes) | instruction.reads
         if sets is not None:
-            sets[row] = live | (0 if each.never else each.writes)
+            sets[row] = live | (0 if instruction.never else instruction.writes)
     return live
 
 
@@ -241,20 +241,20 @@ def writers(found: Program) -> list[list[int]]:
     A guarded write does not hide an earlier one, but from what is read under the same predicate in its block.
     """
     code, blocks, follows = found.code, found.flow.blocks, found.flow.follows
-    at = {first: number for number, (first, _) in enumerate(blocks)}
-    known: list[dict[int, frozenset[int]]] = [{} for _ in blocks]      # register -> rows, at a block's beginning
+    number_by_first = {first: number for number, (first, _) in enumerate(blocks)}
+    block_entries: list[dict[int, frozenset[int]]] = [{} for _ in blocks]      # register -> rows, at a block's beginning
     waiting, queued = list(range(len(blocks) - 1, -1, -1)), set(range(len(blocks)))
     left = MOST_ROUNDS * len(blocks)
     while waiting:
         number, left = waiting.pop(), _less(left)
         queued.discard(number)
-        leaving = dict(known[number])
+        leaving = dict(block_entries[number])
         first, last = blocks[number]
         for row in range(first, last):
             _write(code[row], row, leaving)
         for goes in follows[last - 1]:
-            other = at[goes]
-            entering, changed = known[other], False
+            other = number_by_first[goes]
+            entering, changed = block_entries[other], False
             for register, rows in leaving.items():
                 have = entering.get(register, _NOBODY)
                 if rows is not have and (both := _latest(have | rows)) != have:
@@ -265,15 +265,15 @@ def writers(found: Program) -> list[list[int]]:
                 waiting.append(other)
     found_rows: list[list[int]] = [[] for _ in code]
     for number, (first, last) in enumerate(blocks):
-        now, under = dict(known[number]), dict[tuple[str, int], int]()
+        now, under = dict(block_entries[number]), dict[tuple[str, int], int]()
         for row in range(first, last):
-            each, sources = code[row], set[int]()
-            for register in bits(each.reads):
-                same = under.get((each.literal, register)) if each.literal else None
+            instruction, sources = code[row], set[int]()
+            for register in bits(instruction.reads):
+                same = under.get((instruction.literal, register)) if instruction.literal else None
                 sources |= {same} if same is not None else now.get(register, _NOBODY)
             found_rows[row] = sorted(sources)
-            _write(each, row, now)
-            _remember(each, row, under)
+            _write(instruction, row, now)
+            _remember(instruction, row, under)
     return found_rows
 
 
@@ -311,9 +311,9 @@ def _remember(each: Instruction, row: int, under: dict[tuple[str, int], int]) ->
 
 def bits(registers: int) -> list[int]:
     """Return the numbers of the bits that are set, rising."""
-    found = []
+    numbers = []
     while registers:
         lowest = registers & -registers
-        found.append(lowest.bit_length() - 1)
+        numbers.append(lowest.bit_length() - 1)
         registers ^= lowest
-    return found
+    return numbers

@@ -49,16 +49,16 @@ def words(opcode: str) -> float:
 
 def load_signals(launch: CounterLaunch) -> dict[str, float]:
     """Return what the units were given to do; only what the report holds."""
-    found = dict(_busy(launch.metrics))
-    found.update(_mix_of_opcodes(launch.metrics))
+    signals = dict(_busy(launch.metrics))
+    signals.update(_mix_of_opcodes(launch.metrics))
     if launch.instructions is not None and launch.instructions.num_rows:
-        found.update(_mix_of_instructions(Instructions(launch.instructions)))
-    found.update(_lanes(launch.metrics))
-    found.update(_sectors(launch.metrics))
-    found.update(_wavefronts(launch.metrics, found))
+        signals.update(_mix_of_instructions(Instructions(launch.instructions)))
+    signals.update(_lanes(launch.metrics))
+    signals.update(_sectors(launch.metrics))
+    signals.update(_wavefronts(launch.metrics, signals))
     if launch.grid and launch.block and all(0 < side < MOST_SIDE for side in (*launch.grid, *launch.block)):
-        found["warps"] = float(math.prod(launch.grid) * -(-math.prod(launch.block) // WARP))
-    return {key: value for key, value in found.items() if math.isfinite(value)}
+        signals["warps"] = float(math.prod(launch.grid) * -(-math.prod(launch.block) // WARP))
+    return {key: value for key, value in signals.items() if math.isfinite(value)}
 
 
 def _busy(metrics: Metrics) -> Iterator[tuple[str, float]]:
@@ -90,35 +90,35 @@ def _mix_of_instructions(instructions: Instructions) -> dict[str, float]:
     for opcode, count in totals.items():
         base = opcode.split(".", 1)[0].rstrip(";")
         bases[base] = bases.get(base, 0.0) + count
-    found = _sums(bases, totals)
+    signals = _sums(bases, totals)
     base_opcode = instructions.base_opcode
     for key, opcodes in (("global_load", GLOBAL_LOADS), ("global_store", GLOBAL_STORES), ("shared_load", SHARED_LOADS)):
-        found[f"{key}_words"] = sum(count * words(opcode) for opcode, count in totals.items()
-                                    if opcode.split(".", 1)[0].rstrip(";") in opcodes)
+        signals[f"{key}_words"] = sum(count * words(opcode) for opcode, count in totals.items()
+                                      if opcode.split(".", 1)[0].rstrip(";") in opcodes)
     threads = instructions.values("thread_inst_executed_true")
     if instructions.has("thread_inst_executed_true"):
         wide = np.array([4.0 * words(opcode) for opcode in instructions.opcode])
         for key, opcodes in (("loaded_bytes", GLOBAL_LOADS), ("stored_bytes", GLOBAL_STORES)):
-            found[key] = float((threads * wide)[np.isin(base_opcode, opcodes)].sum())
-        found["lanes"] = float(threads.sum() / executed.sum()) if executed.sum() else float("nan")
+            signals[key] = float((threads * wide)[np.isin(base_opcode, opcodes)].sum())
+        signals["lanes"] = float(threads.sum() / executed.sum()) if executed.sum() else float("nan")
     if (base_opcode == "BAR").any():                    # what is executed shortly before a barrier: a level of a tree
         before = [(base_opcode == "BAR")[back:] for back in range(LEVEL_ROWS)]
         near = np.logical_or.reduce([np.concatenate([rows, np.zeros(back, bool)]) for back, rows in enumerate(before)])
-        found["meeting_inst"] = float(executed[near].sum())
-    found["chained_load_inst"] = float(executed[_chained(instructions)].sum())
+        signals["meeting_inst"] = float(executed[near].sum())
+    signals["chained_load_inst"] = float(executed[_chained(instructions)].sum())
     if instructions.has("smsp__branch_targets_threads_divergent"):
-        found["divergent_branches"] = float(instructions.values("smsp__branch_targets_threads_divergent").sum())
+        signals["divergent_branches"] = float(instructions.values("smsp__branch_targets_threads_divergent").sum())
     excess = instructions.values("derived__memory_l1_wavefronts_shared_excessive")
     if instructions.has("derived__memory_l1_wavefronts_shared_excessive"):
         wide_load = np.array([words(opcode) > 1 for opcode in instructions.opcode]) & (base_opcode == "LDS")
-        found["shared_excess"] = float(excess.sum())
-        found["shared_excess_wide_loads"] = float(excess[wide_load].sum())
-        found["shared_excess_word_loads"] = float(excess[(base_opcode == "LDS") & ~wide_load].sum())
+        signals["shared_excess"] = float(excess.sum())
+        signals["shared_excess_wide_loads"] = float(excess[wide_load].sum())
+        signals["shared_excess_word_loads"] = float(excess[(base_opcode == "LDS") & ~wide_load].sum())
     sectors, beyond = (instructions.values(f"{prefix}memory_l2_theoretical_sectors_global{suffix}")
                        for prefix, suffix in (("", ""), ("derived__", "_excessive")))
     if instructions.has("memory_l2_theoretical_sectors_global") and sectors.sum():
-        found["sector_excess_pct"] = 100.0 * float(beyond.sum() / sectors.sum())
-    return found
+        signals["sector_excess_pct"] = 100.0 * float(beyond.sum() / sectors.sum())
+    return signals
 
 
 def _chained(instructions: Instructions) -> list[int]:
@@ -131,7 +131,7 @@ def _chained(instructions: Instructions) -> list[int]:
         back = [*range(row - 1, max(start, row - CHAIN_ROWS) - 1, -1), *range(end, max(row, end - CHAIN_ROWS), -1)]
         needs = [span for operand in split(instructions.sass[row])[1][1:] for span in registers(operand) if span[0] == "R"]
         for _ in range(3):
-            writer = next((at for at in back if _writes(instructions.sass[at], needs)), None)
+            writer = next((row_before for row_before in back if _writes(instructions.sass[row_before], needs)), None)
             if writer is None:
                 break
             if base[writer] in GLOBAL_LOADS:
@@ -175,18 +175,18 @@ def _lanes(metrics: Metrics) -> dict[str, float]:
 
 def _sectors(metrics: Metrics) -> dict[str, float]:
     """Global sectors of loads and stores that went through the L1, and which of them only filled a sector up."""
-    found, excess, known = {}, 0.0, False
+    signals, excess, is_counted = {}, 0.0, False
     for kind in ("ld", "st"):
         sectors = number(metrics, f"l1tex__t_sectors_pipe_lsu_mem_global_op_{kind}.sum")
         used = number(metrics, f"smsp__sass_average_data_bytes_per_sector_mem_global_op_{kind}.ratio")
         if sectors is not None:
-            found[f"{kind}_sectors"] = sectors
+            signals[f"{kind}_sectors"] = sectors
             if used is not None and sectors > 0:
-                excess, known = excess + sectors * max(0.0, 1.0 - used / 32.0), True
-    total = sum(found.values())
-    if known and total:
-        found["sector_unused_pct"] = 100.0 * excess / total
-    return found
+                excess, is_counted = excess + sectors * max(0.0, 1.0 - used / 32.0), True
+    total = sum(signals.values())
+    if is_counted and total:
+        signals["sector_unused_pct"] = 100.0 * excess / total
+    return signals
 
 
 def _wavefronts(metrics: Metrics, found: dict[str, float]) -> dict[str, float]:

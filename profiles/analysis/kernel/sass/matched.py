@@ -35,7 +35,7 @@ def match_lines(mine: Sequence[SourceFile], other: Sequence[SourceFile], used: S
     Files go together by their name, else by its last part where one file alone has it. Lines with text are the same where the
     text is, in order; without text on either side the numbers must do.
     """
-    found, reasons = dict[tuple[int, int], tuple[int, int]](), dict[int, str]()
+    matches, reasons = dict[tuple[int, int], tuple[int, int]](), dict[int, str]()
     for number in sorted({file for file, _ in used}):
         to = _same_file(mine[number].name, other) if number < len(mine) else None
         if to is None:
@@ -44,11 +44,11 @@ def match_lines(mine: Sequence[SourceFile], other: Sequence[SourceFile], used: S
             continue
         pairs = _same_lines(mine[number].text, other[to].text)
         here = {line for file, line in used if file == number}
-        found |= {(number, line): (to, pairs[line] if pairs is not None else line)
-                  for line in here if pairs is None or line in pairs}
-        if not any((number, line) in found for line in here):
+        matches |= {(number, line): (to, pairs[line] if pairs is not None else line)
+                    for line in here if pairs is None or line in pairs}
+        if not any((number, line) in matches for line in here):
             reasons[number] = f"no line of {_last(mine[number].name)} is as it was in the baseline"
-    return LineMatch(found, reasons)
+    return LineMatch(matches, reasons)
 
 
 def _last(name: str) -> str:
@@ -56,10 +56,10 @@ def _last(name: str) -> str:
 
 
 def _same_file(name: str, others: Sequence[SourceFile]) -> int | None:
-    for number, each in enumerate(others):
-        if each.name == name:
+    for number, file in enumerate(others):
+        if file.name == name:
             return number
-    alike = [number for number, each in enumerate(others) if _last(each.name) == _last(name)]
+    alike = [number for number, file in enumerate(others) if _last(file.name) == _last(name)]
     return alike[0] if len(alike) == 1 else None
 
 
@@ -68,14 +68,14 @@ def _same_lines(mine: str | None, other: str | None) -> dict[int, int] | None:
     if not mine or not other:
         return None
     a, b = mine.splitlines(), other.splitlines()
-    start = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = next((index for index, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     end = 0
     while end < min(len(a), len(b)) - start and a[-1 - end] == b[-1 - end]:
         end += 1
-    pairs = {at + 1: at + 1 for at in range(start)}
-    pairs |= {len(a) - at: len(b) - at for at in range(end)}
+    pairs = {index + 1: index + 1 for index in range(start)}
+    pairs |= {len(a) - index: len(b) - index for index in range(end)}
     inner_a, inner_b = a[start:len(a) - end], b[start:len(b) - end]
     if max(len(inner_a), len(inner_b)) <= MOST_LINES:
         for block in SequenceMatcher(None, inner_a, inner_b, autojunk=True).get_matching_blocks():
-            pairs |= {start + block.a + at + 1: start + block.b + at + 1 for at in range(block.size)}
+            pairs |= {start + block.a + index + 1: start + block.b + index + 1 for index in range(block.size)}
     return pairs

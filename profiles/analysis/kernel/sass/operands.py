@@ -99,7 +99,7 @@ def parse(sass: str) -> Instruction:
             writes |= _written(parts, operand)
         else:
             reads |= _read(parts, operand, place - results, len(operands) - results)
-    if parts[0] == "CALL" and not any(_CODE.match(each) for each in operands):
+    if parts[0] == "CALL" and not any(_CODE.match(argument) for argument in operands):
         writes |= SCRATCH                                    # a function that stands elsewhere
     if parts[0] == "P2R":
         reads |= (span("UP", 0, 7) if "UPR" in operands else span("P", 0, 7)) & _mask(operands)
@@ -120,28 +120,28 @@ def _results(base: str, operands: tuple[str, ...]) -> int:
     """How many of the first operands are written."""
     if base in _NO_RESULT or not operands:
         return 0
-    at = 0
+    count = 0
     if base in _ONLY_PREDICATES:
-        while at < min(_ONLY_PREDICATES[base], len(operands)) and _WRITTEN_PREDICATE.match(operands[at]):
-            at += 1
-        return at
+        while count < min(_ONLY_PREDICATES[base], len(operands)) and _WRITTEN_PREDICATE.match(operands[count]):
+            count += 1
+        return count
     if _WRITTEN_PREDICATE.match(operands[0]):
-        at = 1
+        count = 1
         if base in ("VOTE", "VOTEU"):
-            return at
-    if at < len(operands) and _WRITTEN_REGISTER.match(operands[at].partition(".")[0]) and "[" not in operands[at]:
-        at += 1
+            return count
+    if count < len(operands) and _WRITTEN_REGISTER.match(operands[count].partition(".")[0]) and "[" not in operands[count]:
+        count += 1
         more = _CARRIES.get(base, 1) if not operands[0].startswith(("P", "UP")) else 0
-        while more and at < len(operands) and _WRITTEN_PREDICATE.match(operands[at]):
-            at, more = at + 1, more - 1
-    return at
+        while more and count < len(operands) and _WRITTEN_PREDICATE.match(operands[count]):
+            count, more = count + 1, more - 1
+    return count
 
 
 def _written(parts: list[str], operand: str) -> int:
     if match := _PREDICATE.match(operand):
         return span(match[1], int(match[2]))
-    found = _REGISTER.match(operand)
-    return span(found[1], int(found[2]), _result_width(parts)) if found else 0
+    register = _REGISTER.match(operand)
+    return span(register[1], int(register[2]), _result_width(parts)) if register else 0
 
 
 def _result_width(parts: list[str]) -> int:
@@ -166,9 +166,9 @@ def _result_width(parts: list[str]) -> int:
 
 def _read(parts: list[str], operand: str, place: int, count: int) -> int:
     """Registers that an operand names; `place` among the `count` that are read."""
-    found = 0
+    mask = 0
     for match in _PREDICATE.finditer(operand):
-        found |= span(match[1], int(match[2]))
+        mask |= span(match[1], int(match[2]))
     inside = "[" in operand
     for match in _REGISTER.finditer(operand):
         wide = 2 if match[3] else _address_width(parts, operand) if inside else _source_width(parts, place, count)
@@ -176,8 +176,8 @@ def _read(parts: list[str], operand: str, place: int, count: int) -> int:
             wide = 4 if place == 0 else 2                    # descriptors of A and B, or of B alone
         elif inside and operand.startswith(f"desc[{match[0]}"):
             wide = 2
-        found |= span(match[1], int(match[2]), wide)
-    return found
+        mask |= span(match[1], int(match[2]), wide)
+    return mask
 
 
 def _address_width(parts: list[str], operand: str) -> int:
@@ -222,7 +222,7 @@ def _conversion(parts: list[str]) -> tuple[int, int]:
 
 
 def _matrix(parts: list[str]) -> tuple[int, int, int] | None:
-    shape = next((found for part in parts[1:] if (found := _MATRIX.get((parts[0], part)))), None)
+    shape = next((size for part in parts[1:] if (size := _MATRIX.get((parts[0], part)))), None)
     if shape is None:
         return None
     half = parts[0] == "HMMA" and "F16" in parts and "F32" not in parts

@@ -59,17 +59,17 @@ def lead_of(groups: Sequence[Group], wall_ns: int, graph_ns: int) -> tuple[Group
     if bound:
         joined = replace(bound.groups[0], wall_ns=bound.idle_ns, recoverable_ns=bound.idle_ns,
                          rows=tuple(row for group in bound.groups for row in group.rows))
-        groups = sorted([joined, *(each for each in groups if each not in bound.groups)], key=lambda each: -each.gain_ns)
+        groups = sorted([joined, *(other for other in groups if other not in bound.groups)], key=lambda each: -each.gain_ns)
     lead = _lead(groups, wall_ns)
     return lead, bound if bound and lead is joined else None
 
 
 def _host_bound(groups: Sequence[Group], wall_ns: int, graph_ns: int) -> HostBound | None:
     """The causes of a host that does not keep up, where a graph alone wins more than any other cause does."""
-    mine = [each for each in groups if each.cause in HOST_BOUND and each.gain_ns and not each.rank]
-    idle_ns = sum(each.gain_ns for each in mine)
+    mine = [group for group in groups if group.cause in HOST_BOUND and group.gain_ns and not group.rank]
+    idle_ns = sum(group.gain_ns for group in mine)
     graph_ns = min(graph_ns, idle_ns)
-    others = max((each.gain_ns for each in groups if each not in mine), default=0)
+    others = max((group.gain_ns for group in groups if group not in mine), default=0)
     if 100 * graph_ns < LEAD_PCT * wall_ns or graph_ns <= others or idle_ns - mine[0].gain_ns < LEAST_JOINED * idle_ns:
         return None
     return HostBound(tuple(mine), idle_ns, graph_ns)
@@ -77,13 +77,13 @@ def _host_bound(groups: Sequence[Group], wall_ns: int, graph_ns: int) -> HostBou
 
 def _lead(groups: Sequence[Group], wall_ns: int) -> Group:
     """`groups`: the most to win first."""
-    worth = [each for each in groups if 100 * each.gain_ns >= LEAD_PCT * wall_ns]
-    free = [each for each in worth if each.cause != "no_tensor_cores"]
+    worth = [group for group in groups if 100 * group.gain_ns >= LEAD_PCT * wall_ns]
+    free = [group for group in worth if group.cause != "no_tensor_cores"]
     if worth and worth[0].cause == "no_tensor_cores" and free and worth[0].gain_ns < TYPE_TIMES * free[0].gain_ns:
         return free[0]
     if worth:
         return worth[0]
-    most = max((each for each in groups if CAUSES[each.cause].side != "outside"), key=lambda each: (each.wall_ns, each.cause),
+    most = max((group for group in groups if CAUSES[group.cause].side != "outside"), key=lambda each: (each.wall_ns, each.cause),
                default=None)
     return most if most and most.wall_ns * 20 >= wall_ns else max(groups, key=lambda each: (each.wall_ns, each.cause))
 
@@ -129,8 +129,8 @@ def account_of(frame: Frame) -> Account:
         inside = intervals.union(*(np.array([getattr(span, name) for span in mine], np.int64) for name in ("start_ns", "end_ns")))
         times.append(gpu_time(frame, order, host, work, begin_ns, end_ns, inside, warm.get(work.rank, EMPTY)))
     waits = rank_waits(frame, times, _step_count(steps))
-    rows = [row for each in times for row in _rows(frame, each, times, waits)]
-    labels = {each.work.index: each.work.label for each in times}
+    rows = [row for time in times for row in _rows(frame, time, times, waits)]
+    labels = {time.work.index: time.work.label for time in times}
     groups = group_rows(rows, len(times))
     lead, host_bound = lead_of(groups, end_ns - begin_ns, round(int(short_kernels(order).won_ns.sum()) / len(times)))
     return Account(end_ns - begin_ns, labels, tuple(rows), groups, lead, host_bound, _step_count(steps),
@@ -152,12 +152,12 @@ def _step_count(steps: Steps) -> int:
 def _in_steps(steps: Steps, times: list[GpuTime]) -> dict[str, int]:
     """By cause the steps of one rank in which it takes a quarter of its mean or more; the most over all GPUs."""
     out = dict.fromkeys(CAUSES, 0)
-    for each in times:
-        mine = [span for span in steps.spans if span.rank in (each.work.rank, "")]
+    for time in times:
+        mine = [span for span in steps.spans if span.rank in (time.work.rank, "")]
         start, end = (np.array([getattr(span, name) for span in mine], np.int64) for name in ("start_ns", "end_ns"))
-        inside = each.tiles.within(start, end)
+        inside = time.tiles.within(start, end)
         usual = (inside > 0) & (4 * inside * max(1, len(mine)) >= inside.sum(axis=1, keepdims=True))
-        for cause, count in zip(each.tiles.labels, usual.sum(axis=1).tolist(), strict=True):
+        for cause, count in zip(time.tiles.labels, usual.sum(axis=1).tolist(), strict=True):
             out[cause] = max(out[cause], int(count))
     return out
 
@@ -166,23 +166,23 @@ def _rows(frame: Frame, each: GpuTime, times: list[GpuTime], waits: Sequence[Ran
     """The rows of one GPU. Waits for another rank are taken out of its communication."""
     sums, work = each.tiles.sums(), each.work
     wall_ns = sum(sums.values())
-    by_index = {one.work.index: one for one in times}
+    by_index = {time.work.index: time for time in times}
     rows: list[Row] = []
-    mine = [one for one in waits if one.waiting == work.index]
+    mine = [wait for wait in waits if wait.waiting == work.index]
     left = sums["communication"]
-    for one in mine:
-        late = by_index[one.late]
-        scale = min(1.0, left / max(1, sum(one.causes.values())))
-        for cause, ns in one.causes.items():
-            taken = min(left, round(ns * scale))
-            left -= taken
-            if taken:
-                where = _where(one.kernels.get(cause) or late.names.get(cause, []))
-                rows.append(Row(work.index, cause, where, late.work.rank or late.work.label, taken,
-                                0 if cause in _NO_GAIN else taken,
-                                {"waits_in": one.operation, "waits_for_gpu": one.late, "collectives": one.meetings}))
+    for wait in mine:
+        late = by_index[wait.late]
+        scale = min(1.0, left / max(1, sum(wait.causes.values())))
+        for cause, ns in wait.causes.items():
+            share_ns = min(left, round(ns * scale))
+            left -= share_ns
+            if share_ns:
+                where = _where(wait.kernels.get(cause) or late.names.get(cause, []))
+                rows.append(Row(work.index, cause, where, late.work.rank or late.work.label, share_ns,
+                                0 if cause in _NO_GAIN else share_ns,
+                                {"waits_in": wait.operation, "waits_for_gpu": wait.late, "collectives": wait.meetings}))
     sums = {**sums, "communication": left}
-    rows += _own_excess(each, sums, [one for one in waits if one.late == work.index])
+    rows += _own_excess(each, sums, [wait for wait in waits if wait.late == work.index])
     hidden_by = sums["compute"] + sums["memory_traffic"] + sums["unknown_kernels"] + sums["no_tensor_cores"]
     for cause, ns in sums.items():
         if ns:
@@ -195,17 +195,17 @@ def _own_excess(each: GpuTime, sums: dict[str, int], waits: Sequence[RankWait]) 
     rows = []
     for cause in ("slow_gpu", "more_work"):
         found = max((one for one in waits if one.causes.get(cause)), key=lambda one: one.causes[cause], default=None)
-        kernels = sum(sums[one] for one in KERNEL_CAUSES)
+        kernels = sum(sums[kernel_cause] for kernel_cause in KERNEL_CAUSES)
         if found is None or not kernels:
             continue
-        asked = min(found.causes[cause], kernels)
-        taken = {one: asked * sums[one] // kernels for one in KERNEL_CAUSES}
-        for one, ns in taken.items():
-            sums[one] -= ns
-        ns = sum(taken.values())
+        excess_ns = min(found.causes[cause], kernels)
+        parts = {kernel_cause: excess_ns * sums[kernel_cause] // kernels for kernel_cause in KERNEL_CAUSES}
+        for kernel_cause, ns in parts.items():
+            sums[kernel_cause] -= ns
+        ns = sum(parts.values())
         if ns:
             names = found.kernels.get(cause, [])
-            evidence: dict[str, Any] = {"names": [{"name": name[:200], "ns": one} for name, one in names[:3]]}
+            evidence: dict[str, Any] = {"names": [{"name": name[:200], "ns": name_ns} for name, name_ns in names[:3]]}
             if cause == "slow_gpu" and found.pace:
                 pace = found.pace
                 evidence |= {"slower_ns": pace.slower_ns, "slower_low_ns": pace.low_ns, "slower_high_ns": pace.high_ns,
@@ -217,10 +217,10 @@ def _own_excess(each: GpuTime, sums: dict[str, int], waits: Sequence[RankWait]) 
 def _split(frame: Frame, each: GpuTime, cause: str, ns: int, wall_ns: int, computing_ns: int) -> list[Row]:
     """A cause's time by place: names with a share of their own, then the rest."""
     names = each.names.get(cause, [])
-    total = sum(one for _, one in names)
+    total = sum(name_ns for _, name_ns in names)
     out, left = [], ns
-    for name, one in names[:MOST_WHERE]:
-        part = min(left, ns * one // total) if total else 0
+    for name, name_ns in names[:MOST_WHERE]:
+        part = min(left, ns * name_ns // total) if total else 0
         if part * 100 >= WHERE_PCT * wall_ns and name:
             out.append((name, part))
             left -= part

@@ -33,14 +33,14 @@ WAITED_NS = 5_000                   # a shorter wait is the launch's own
 def waiting_behind(order: Order, work: DeviceWork) -> tuple[Intervals, Rows]:
     """Return when a GPU ran small kernels alone while another stream's kernel waited, and the rows of those small kernels."""
     gpu = gpus.lookup(work.name)
-    sms = gpu.sm_count if gpu else next((each.sm_count for each in order.frame.devices if each.index == work.index), 0)
+    sms = gpu.sm_count if gpu else next((device.sm_count for device in order.frame.devices if device.index == work.index), 0)
     mine = np.flatnonzero((order.device == work.index) & (order.category == Category.COMPUTE))
     if not sms or not mine.size or np.unique(order.track[mine]).size < 2:
         return EMPTY, np.empty(0, np.intp)
     grid = [order.frame[f"grid_{axis}"][order.rows[mine]].astype(np.int64) for axis in "xyz"]
-    known = np.all([axis != MISSING32 for axis in grid], axis=0)
+    has_grid = np.all([axis != MISSING32 for axis in grid], axis=0)
     blocks = np.prod([np.maximum(axis, 1) for axis in grid], axis=0)
-    small = known & (blocks < FILL * sms)
+    small = has_grid & (blocks < FILL * sms)
     ready = np.maximum(order.free_ns[mine], order.call_end_ns[mine])
     waits = order.has_call[mine] & (order.free_ns[mine] > NEVER) & (order.start_ns[mine] - ready > WAITED_NS)
     if not small.any() or not waits.any():
@@ -48,9 +48,9 @@ def waiting_behind(order: Order, work: DeviceWork) -> tuple[Intervals, Rows]:
     waiting = intervals.union(ready[waits], order.start_ns[mine][waits])
     running = intervals.union(order.start_ns[mine][small], order.end_ns[mine][small])
     full = intervals.union(order.start_ns[mine][~small], order.end_ns[mine][~small])
-    found = intervals.without(intervals.intersect(waiting, running), full)
-    inside = small & (intervals.overlap_ns(found, order.start_ns[mine], order.end_ns[mine]) > 0)
-    return found, order.rows[mine[inside]]
+    spans = intervals.without(intervals.intersect(waiting, running), full)
+    inside = small & (intervals.overlap_ns(spans, order.start_ns[mine], order.end_ns[mine]) > 0)
+    return spans, order.rows[mine[inside]]
 
 
 # ---- the wall time of one GPU by cause ----
@@ -89,8 +89,8 @@ def gpu_time(frame: Frame, order: Order, host: Host, work: DeviceWork, begin_ns:
         idle["host_launch"] = intervals.without(idle["host_launch"], small)
         busy["small_kernels"] = intervals.join(busy["small_kernels"], small)
     pieces = dict.fromkeys(CAUSES, EMPTY)
-    for cause, each in (*busy.items(), *idle.items()):
-        pieces[cause] = intervals.join(pieces[cause], each)
+    for cause, piece in (*busy.items(), *idle.items()):
+        pieces[cause] = intervals.join(pieces[cause], piece)
     return GpuTime(work, tiling(pieces), names, _host_ns(frame, host, work, begin_ns, end_ns))
 
 
@@ -98,8 +98,8 @@ def _host_ns(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: 
     call = frame.call[work.rows]
     total: dict[str, int] = {}
     for track in busiest(frame["track"][call[call >= 0]].astype(np.int64)):
-        for cause, each in host.thread(track).sets.items():
-            total[cause] = total.get(cause, 0) + intervals.clip(each, begin_ns, end_ns).length_ns
+        for cause, spans in host.thread(track).sets.items():
+            total[cause] = total.get(cause, 0) + intervals.clip(spans, begin_ns, end_ns).length_ns
     return total
 
 
@@ -132,8 +132,8 @@ def _busy(frame: Frame, order: Order, work: DeviceWork, names: dict[str, Names])
 
 def _names(frame: Frame, rows: Rows) -> Names:
     """Summed durations by name."""
-    codes, at = np.unique(frame["name"][rows], return_inverse=True)
-    total = sums_by(at, frame["dur_ns"][rows], codes.size)
+    codes, place = np.unique(frame["name"][rows], return_inverse=True)
+    total = sums_by(place, frame["dur_ns"][rows], codes.size)
     order = np.lexsort((codes, -total))[:20]
     return [(frame.names[int(codes[i])] if codes[i] >= 0 else "", int(total[i])) for i in order.tolist() if total[i]]
 
@@ -146,10 +146,10 @@ def without_tensor_cores(frame: Frame, rows: Rows, gpu_name: str) -> np.ndarray[
     gpu = gpus.lookup(gpu_name)
     if gpu is None or not rows.size:
         return np.zeros(rows.size, np.bool_)
-    codes, at = np.unique(frame["name"][rows], return_inverse=True)
+    codes, place = np.unique(frame["name"][rows], return_inverse=True)
     names = [frame.names[code] if code >= 0 else "" for code in codes.tolist()]
     fits = [kind_of(name)[0] in _PRODUCTS and on_tensor_cores(name) == "no" and gain_of(name, gpu) > 0 for name in names]
-    return np.array(fits, np.bool_)[at]
+    return np.array(fits, np.bool_)[place]
 
 
 def gain_of(kernel: str, gpu: gpus.Gpu) -> float:
@@ -172,9 +172,9 @@ def _idle(frame: Frame, host: Host, work: DeviceWork, begin_ns: int, end_ns: int
           names: dict[str, Names]) -> tuple[dict[str, Intervals], _Launched]:
     """Why the GPU did nothing, by cause."""
     gaps = intervals.gaps(work.busy, begin_ns, end_ns)
-    at = np.searchsorted(frame["start_ns"][work.rows], gaps.end_ns)
-    ended = at < work.rows.size
-    after = np.where(ended, work.rows[np.minimum(at, work.rows.size - 1)], -1)
+    position = np.searchsorted(frame["start_ns"][work.rows], gaps.end_ns)
+    ended = position < work.rows.size
+    after = np.where(ended, work.rows[np.minimum(position, work.rows.size - 1)], -1)
     call = np.where(ended, frame.call[after], -1)
     first = gaps.start_ns < work.span[0]
     known = ended & (call >= 0)
@@ -210,27 +210,27 @@ def _add(out: dict[str, Intervals], names: dict[str, Names], host: Host, late: I
          known_only: bool) -> None:
     if not late.start_ns.size and not latency.start_ns.size:
         return
-    for cause, each in host.divide(late, latency, track, known_only).items():
-        if not each.start_ns.size:
+    for cause, piece in host.divide(late, latency, track, known_only).items():
+        if not piece.start_ns.size:
             continue
-        out[cause] = intervals.join(out.get(cause, EMPTY), each)
+        out[cause] = intervals.join(out.get(cause, EMPTY), piece)
         if CAUSES[cause].side == "idle":
-            names[cause] = merge_names(names.get(cause, []), host.names(cause, each, track))
+            names[cause] = merge_names(names.get(cause, []), host.names(cause, piece, track))
 
 
 def merge_names(*lists: Names) -> Names:
     """Add up what several lists say of one name, the most time first."""
     total: dict[str, int] = {}
-    for each in lists:
-        for name, ns in each:
+    for names in lists:
+        for name, ns in names:
             total[name] = total.get(name, 0) + ns
     return sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
 def _names_of_gaps(frame: Frame, after: Ints, ns: Ints) -> Names:
-    codes, at = np.unique(frame["name"][after[ns > 0]], return_inverse=True)
-    total = sums_by(at, ns[ns > 0], codes.size)
-    return merge_names([(frame.names[int(code)] if code >= 0 else "", int(each)) for code, each in
+    codes, place = np.unique(frame["name"][after[ns > 0]], return_inverse=True)
+    total = sums_by(place, ns[ns > 0], codes.size)
+    return merge_names([(frame.names[int(code)] if code >= 0 else "", int(name_ns)) for code, name_ns in
                         zip(codes.tolist(), total.tolist(), strict=True)])
 
 

@@ -48,16 +48,16 @@ def delayed(generic: Intervals, waits: Mapping[str, Intervals], stalls: Mapping[
         return {}
     causes = [*waits, *stalls]
     sets = [*waits.values(), *stalls.values()]
-    ends = np.concatenate([each.end_ns for each in sets])
-    hidden = [each.end_ns - each.start_ns for each in waits.values()] + [
-        each.end_ns - each.start_ns - intervals.overlap_ns(idle.get(cause, EMPTY), each.start_ns, each.end_ns)
-        for cause, each in stalls.items()]
+    ends = np.concatenate([spans.end_ns for spans in sets])
+    hidden = [wait.end_ns - wait.start_ns for wait in waits.values()] + [
+        stall.end_ns - stall.start_ns - intervals.overlap_ns(idle.get(cause, EMPTY), stall.start_ns, stall.end_ns)
+        for cause, stall in stalls.items()]
     order = stable_order(ends)
-    kind = np.repeat(np.arange(len(sets)), [each.start_ns.size for each in sets])[order]
+    kind = np.repeat(np.arange(len(sets)), [spans.start_ns.size for spans in sets])[order]
     until = intervals.covered_before(generic, np.append(ends[order], generic.end_ns[-1]))       # of generic time
-    taken = _taken(until.tolist(), kind.tolist(), np.concatenate(hidden)[order].tolist(), len(waits))
-    return {causes[number]: stretches(generic, *(np.array(each, np.int64) for each in zip(*mine, strict=True)))
-            for number, mine in taken.items()}
+    spans_by_set = _taken(until.tolist(), kind.tolist(), np.concatenate(hidden)[order].tolist(), len(waits))
+    return {causes[number]: stretches(generic, *(np.array(column, np.int64) for column in zip(*mine, strict=True)))
+            for number, mine in spans_by_set.items()}
 
 
 def _taken(until: list[int], kind: list[int], hidden: list[int], waits: int) -> dict[int, list[tuple[int, int]]]:
@@ -65,16 +65,16 @@ def _taken(until: list[int], kind: list[int], hidden: list[int], waits: int) -> 
     all. Kinds below `waits` are waits."""
     owed: deque[list[int]] = deque()        # [kind, ns left], the earliest first
     out: dict[int, list[tuple[int, int]]] = {}
-    for number, each in enumerate(kind):
-        if each < waits:
+    for number, cause in enumerate(kind):
+        if cause < waits:
             owed.clear()
         if hidden[number] > 0:
-            owed.append([each, hidden[number]])
-        at, end = until[number], until[number + 1]
-        while owed and at < end:
-            ns = min(owed[0][1], end - at)
-            out.setdefault(owed[0][0], []).append((at, at + ns))
-            at += ns
+            owed.append([cause, hidden[number]])
+        start, end = until[number], until[number + 1]
+        while owed and start < end:
+            ns = min(owed[0][1], end - start)
+            out.setdefault(owed[0][0], []).append((start, start + ns))
+            start += ns
             owed[0][1] -= ns
             if not owed[0][1]:
                 owed.popleft()
@@ -207,8 +207,8 @@ class Host:
         blocked = np.zeros(calls.size, np.bool_)
         for work in devices(frame) if calls.size else []:
             blocked |= intervals.overlap_ns(work.busy, start, end) >= BUSY * (end - start)
-        known = frame.kernels[frame.call[frame.kernels] >= 0]
-        first = known[np.unique(frame["name"][known], return_index=True)[1]]
+        kernel_rows = frame.kernels[frame.call[frame.kernels] >= 0]
+        first = kernel_rows[np.unique(frame["name"][kernel_rows], return_index=True)[1]]
         return calls[blocked], calls[~blocked & np.isin(calls, frame.call[first])]
 
     @cached_property
@@ -241,7 +241,7 @@ class Host:
         `known_only`: time in no slice is "outside", not the host's code.
         """
         thread = self.thread(track)
-        parts = {cause: intervals.intersect(late, each) for cause, each in thread.sets.items()}
+        parts = {cause: intervals.intersect(late, spans) for cause, spans in thread.sets.items()}
         rest = intervals.without(late, intervals.join(*thread.sets.values()))
         if known_only:
             inside = track_cover(self.frame, track, self._told)
@@ -262,9 +262,9 @@ class Host:
         moved = delayed(generic, thread.waits, {cause: thread.sets[cause] for cause in STALLS}, parts)
         if not moved:
             return parts
-        taken = intervals.join(*moved.values())
-        parts = {cause: intervals.without(each, taken) if cause in DELAYED else each for cause, each in parts.items()}
-        return parts | {cause: intervals.join(parts[cause], each) for cause, each in moved.items()}
+        delays = intervals.join(*moved.values())
+        parts = {cause: intervals.without(part, delays) if cause in DELAYED else part for cause, part in parts.items()}
+        return parts | {cause: intervals.join(parts[cause], delay) for cause, delay in moved.items()}
 
     def names(self, cause: str, where: Intervals, track: int) -> list[tuple[str, int]]:
         """What a cause's time on a thread was in: (name, ns), the most time first; "" is time in no slice."""
@@ -294,10 +294,10 @@ class Host:
     def _own(self, where: Intervals, track: int, *kinds: tuple[Category, ...]) -> list[tuple[str, int]]:
         """Time within the innermost slices of the first of some kinds, what lies in none of these within those of the next."""
         frame, named, left = self.frame, [], where
-        for each in kinds:
+        for categories in kinds:
             if not left.start_ns.size:
                 break
-            rows, start, end, around = self._nested(track, each)
+            rows, start, end, around = self._nested(track, categories)
             mine = np.flatnonzero((start < left.end_ns[-1]) & (end > left.start_ns[0]))
             inside, above = intervals.overlap_ns(left, start[mine], end[mine]), around[mine]
             own = inside - sums_by(above[above >= 0], inside[above >= 0], rows.size)[mine]
@@ -323,9 +323,9 @@ class Host:
         rows = rows[frame["track"][rows] == track]
         if not rows.size:
             return []
-        at = np.maximum(np.searchsorted(frame["start_ns"][rows], where.end_ns, side="left") - 1, 0)
+        position = np.maximum(np.searchsorted(frame["start_ns"][rows], where.end_ns, side="left") - 1, 0)
         around = _outermost(frame, rows, (Category.CPU_OP,))
-        caller = np.where(around >= 0, around, rows)[at]
+        caller = np.where(around >= 0, around, rows)[position]
         return _by_name(frame, caller, where.end_ns - where.start_ns)
 
 
@@ -343,7 +343,7 @@ def _outermost(frame: Frame, rows: Rows, kinds: tuple[Category, ...]) -> Ints:
 def _by_name(frame: Frame, rows: Ints, ns: Ints) -> list[tuple[str, int]]:
     if not rows.size:
         return []
-    codes, at = np.unique(frame["name"][rows], return_inverse=True)
-    total = sums_by(at, ns)
+    codes, place = np.unique(frame["name"][rows], return_inverse=True)
+    total = sums_by(place, ns)
     order = stable_order(-total)[:MOST_NAMES]
     return [(frame.names[int(codes[i])] if codes[i] >= 0 else "", int(total[i])) for i in order.tolist() if total[i] > 0]

@@ -75,7 +75,7 @@ def pace_of(frame: Frame, other: DeviceWork, own: DeviceWork, steps: int) -> Pac
     net, half = float(by_step.sum()), float("inf")
     if steps >= FEWEST_STEPS:
         half = float(np.sqrt(steps) * _T[steps - FEWEST_STEPS] * by_step.std(ddof=1))
-    low, high = (round(float(np.clip(each, -2.0**62, 2.0**62))) for each in (net - half, net + half))
+    low, high = (round(float(np.clip(bound, -2.0**62, 2.0**62))) for bound in (net - half, net + half))
     return Pace(round(net), low, high, shared_ns, steps, sum(ns for _, ns in extra), _named(frame, slower), _named(frame, extra))
 
 
@@ -89,8 +89,8 @@ def _launches(frame: Frame, work: DeviceWork) -> dict[Key, Ints]:
     if not rows.size:
         return {}
     table = np.stack([frame["name"][rows], *(frame[f"grid_{axis}"][rows] for axis in "xyz")], axis=1).astype(np.int64)
-    kinds, at, counts = np.unique(table, axis=0, return_inverse=True, return_counts=True)
-    order = stable_order(at.reshape(-1))
+    kinds, place, counts = np.unique(table, axis=0, return_inverse=True, return_counts=True)
+    order = stable_order(place.reshape(-1))
     parts = np.split(frame["dur_ns"][rows][order].astype(np.int64), np.cumsum(counts)[:-1])
     keys: list[Key] = [tuple(kind) for kind in kinds.tolist()]
     return dict(zip(keys, parts, strict=True))
@@ -135,11 +135,11 @@ def rank_waits(frame: Frame, times: list[GpuTime], steps: int) -> list[RankWait]
     everyone = meetings_of(launches, aligned)
     met, start_ns = without_start(frame, launches, everyone, wait_ns_of(launches, everyone, slack_ns), aligned)
     wait_ns = wait_ns_of(launches, met, slack_ns)
-    by_index = {each.work.index: each for each in times}
+    by_index = {time.work.index: time for time in times}
     pairs = _pairs(launches, met, wait_ns)
     out = _start(launches, everyone, start_ns, by_index)
     for (waiting, late), mine in pairs.items():
-        here, there = (by_index.get(launches.devices[each]) for each in (waiting, late))
+        here, there = (by_index.get(launches.devices[participant]) for participant in (waiting, late))
         if here is None or there is None or here is there:
             continue
         exposed = _exposed_ns(here, launches, mine, wait_ns)
@@ -150,8 +150,8 @@ def rank_waits(frame: Frame, times: list[GpuTime], steps: int) -> list[RankWait]
         apart, kernels = _kernels_apart(pace, more)
         causes = _in_proportion(exposed, apart)
         kinds = [launches.kinds[kind].operation for kind in launches.kind[mine].tolist()]
-        most = max(dict.fromkeys(kinds), key=lambda kind: sum(int(wait_ns[i]) for i, each in zip(mine, kinds, strict=True)
-                                                              if each == kind))
+        most = max(dict.fromkeys(kinds), key=lambda kind: sum(int(wait_ns[i]) for i, name in zip(mine, kinds, strict=True)
+                                                              if name == kind))
         out.append(RankWait(here.work.index, there.work.index, most, causes, int(mine.size), kernels, pace))
     return sorted(out, key=lambda each: (-sum(each.causes.values()), each.waiting, each.late))
 
@@ -175,9 +175,9 @@ def _pairs(launches: Collectives, met: Meetings, wait_ns: Ints) -> dict[tuple[in
     waiting = launches.participant[mine]
     key = waiting * len(launches.labels) + late
     apart = waiting != late
-    keys, at = np.unique(key[apart], return_inverse=True)
-    most = stable_order(-np.bincount(at, wait_ns[mine][apart], keys.size))[:MOST_PAIRS]
-    return {(each // len(launches.labels), each % len(launches.labels)): mine[key == each] for each in keys[most].tolist()}
+    keys, place = np.unique(key[apart], return_inverse=True)
+    most = stable_order(-np.bincount(place, wait_ns[mine][apart], keys.size))[:MOST_PAIRS]
+    return {(pair // len(launches.labels), pair % len(launches.labels)): mine[key == pair] for pair in keys[most].tolist()}
 
 
 def _exposed_ns(here: GpuTime, launches: Collectives, mine: Ints, wait_ns: Ints) -> int:
@@ -198,10 +198,10 @@ def _differences(launches: Collectives, met: Meetings, mine: Ints, waiting: int,
         partner = np.zeros(met.present.size, np.bool_)
         partner[met.of[(launches.participant == other) & (met.of >= 0)]] = True
         shared = np.flatnonzero((came >= 0) & partner)
-        asked = np.searchsorted(shared, met.of[mine])
-        start = launches.start_ns[came[shared[asked]]]
+        position = np.searchsorted(shared, met.of[mine])
+        start = launches.start_ns[came[shared[position]]]
         ended = np.maximum.accumulate(launches.end_ns[came[shared]])
-        since = np.where(asked > 0, ended[np.maximum(asked - 1, 0)], min(int(start.min()), _first_ns(gpu)))
+        since = np.where(position > 0, ended[np.maximum(position - 1, 0)], min(int(start.min()), _first_ns(gpu)))
         total += sign * gpu.tiles.within(np.minimum(since, start), start).sum(axis=1)
     return {cause: int(ns) for cause, ns in zip(CAUSES, total.tolist(), strict=True) if cause not in _NOT}
 

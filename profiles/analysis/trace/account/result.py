@@ -47,7 +47,7 @@ def account_json(account: Account) -> dict[str, Any]:
 def _leading(account: Account) -> list[str]:
     """The causes that lead: several, where a host that does not keep up does."""
     if account.host_bound:
-        return [each.cause for each in account.host_bound.groups]
+        return [group.cause for group in account.host_bound.groups]
     return [account.lead.cause] if account.lead else []
 
 
@@ -88,10 +88,10 @@ def _rows_table(account: Account) -> SummaryTable:
 def _findings(account: Account) -> list[Finding]:
     """One per cause with something to win, and the lead."""
     joined = account.host_bound.groups if account.host_bound else ()
-    others = [each for each in account.groups if each is not account.lead and each not in joined]
-    worth = [each for each in others if 100 * each.gain_ns >= LEAST_PCT * account.wall_ns]
+    others = [group for group in account.groups if group is not account.lead and group not in joined]
+    worth = [group for group in others if 100 * group.gain_ns >= LEAST_PCT * account.wall_ns]
     lead = [_finding(account, account.lead, lead_text(account), True)] if account.lead else []
-    return lead + sorted((_finding(account, each, group_text(account, each), False) for each in worth),
+    return lead + sorted((_finding(account, group, group_text(account, group), False) for group in worth),
                          key=lambda each: -(each.worth_ns or 0))
 
 

@@ -63,12 +63,12 @@ def lead_text(account: Account) -> str:
     if bound is None or lead is None:
         return group_text(account, lead) if lead else ""
     wall_ns = max(1, account.wall_ns)
-    parts = ", ".join(f"{_UNFED[each.cause]} {pct_text(100 * each.gain_ns / wall_ns)}" for each in bound.groups)
+    parts = ", ".join(f"{_UNFED[group.cause]} {pct_text(100 * group.gain_ns / wall_ns)}" for group in bound.groups)
     step = f", {time_text(bound.idle_ns / account.steps)} a step" if account.steps > 1 else ""
     is_kernel = CAUSES[lead.cause].side == "busy"
-    at = f", most of it {'before' if is_kernel else 'in'} `{_name(lead)}`" if lead.where else ""
+    place = f", most of it {'before' if is_kernel else 'in'} `{_name(lead)}`" if lead.where else ""
     return (f"The host cannot feed the {'GPUs' if len(account.gpus) > 1 else 'GPU'}: idle for it "
-            f"{pct_text(100 * bound.idle_ns / wall_ns)} of the time{step} ({parts}){at}; one CUDA graph wins "
+            f"{pct_text(100 * bound.idle_ns / wall_ns)} of the time{step} ({parts}){place}; one CUDA graph wins "
             f"{time_text(bound.graph_ns)} at most")
 
 
@@ -93,11 +93,11 @@ def _name(group: Group) -> str:
 
 def _pace(group: Group) -> str:
     """", 59.9 % net (58.1 to 61.7 % over 6 steps)", of the GPU that is slower."""
-    said = next((row.evidence for row in group.rows if "slower_ns" in row.evidence), None)
-    if said is None:
+    evidence = next((row.evidence for row in group.rows if "slower_ns" in row.evidence), None)
+    if evidence is None:
         return ""
-    net, low, high = (said["slower_pct"] * said[f"slower_{end}ns"] / said["slower_ns"] for end in ("", "low_", "high_"))
-    return f", {pct_text(net)} net ({pct_text(low)} to {pct_text(high)} over {said['compared_steps']} steps)"
+    net, low, high = (evidence["slower_pct"] * evidence[f"slower_{end}ns"] / evidence["slower_ns"] for end in ("", "low_", "high_"))
+    return f", {pct_text(net)} net ({pct_text(low)} to {pct_text(high)} over {evidence['compared_steps']} steps)"
 
 
 def _mean(group: Group) -> str:
@@ -152,5 +152,5 @@ def wait_text(account: Account, late_gpu: int, least_ns: float) -> str:
         return ""
     where = max((row for row in rows if row.cause == cause), key=lambda row: row.wall_ns).where
     name = short_name(where) if cause in _KERNELS or CAUSES[cause].side == "busy" else where
-    at = f" (`{name[:100].replace('`', chr(39))}`)" if name else ""
-    return f"{time_text(waited_ns[cause])} of it for {CAUSES[cause].label}{at}"
+    place = f" (`{name[:100].replace('`', chr(39))}`)" if name else ""
+    return f"{time_text(waited_ns[cause])} of it for {CAUSES[cause].label}{place}"

@@ -103,7 +103,7 @@ def collectives_of(frame: Frame) -> Collectives:
         number = np.full(len(labels), -1, np.int64)
         number[chosen] = np.arange(chosen.size)
         rows, place = rows[number[place] >= 0], number[place][number[place] >= 0]
-        labels, devices = [labels[each] for each in chosen.tolist()], [devices[each] for each in chosen.tolist()]
+        labels, devices = [labels[index] for index in chosen.tolist()], [devices[index] for index in chosen.tolist()]
     kind, kinds = _kinds(frame, rows)
     moved = frame["bytes"][rows]
     return Collectives(rows, frame["start_ns"][rows], frame["dur_ns"][rows], place, labels, devices, kind, kinds,
@@ -113,9 +113,9 @@ def collectives_of(frame: Frame) -> Collectives:
 def _world(frame: Frame) -> int | None:
     """Ranks of the job, of which the trace may hold only some."""
     parts = frame.metadata.get("ranks")
-    said = [each.get("distributedInfo") for each in (*(parts.values() if isinstance(parts, dict) else ()), frame.metadata)
-            if isinstance(each, dict)]
-    sizes = [each.get("world_size") for each in said if isinstance(each, dict)]
+    infos = [part.get("distributedInfo") for part in (*(parts.values() if isinstance(parts, dict) else ()), frame.metadata)
+             if isinstance(part, dict)]
+    sizes = [info.get("world_size") for info in infos if isinstance(info, dict)]
     return max((size for size in sizes if isinstance(size, int) and 0 < size <= MAX_RANKS), default=None)
 
 
@@ -143,8 +143,8 @@ def device_labels(frame: Frame) -> dict[int, str]:
 
     "rank 1", "rank 1 · GPU 0" where a rank has several, "rank 0 · GPU 0" or "GPU 0" of a single trace.
     """
-    stated = [str(each).removesuffix(" of its host") for each in frame.metadata.get("devices") or ()]
-    ranks = [each.rsplit(" · GPU ", 1)[0] for each in stated]
+    stated = [str(label).removesuffix(" of its host") for label in frame.metadata.get("devices") or ()]
+    ranks = [label.rsplit(" · GPU ", 1)[0] for label in stated]
     if stated:
         return dict(enumerate(ranks if len(set(ranks)) == len(ranks) else stated))
     rank = own_rank(frame)
@@ -161,16 +161,16 @@ def _kinds(frame: Frame, rows: Rows) -> tuple[Ints, list[Kind]]:
 
 
 def _kind(frame: Frame, name: int, detail: int) -> Kind:
-    said = frame.detail_arguments(detail)
-    stated, text = said.get("Collective name"), frame.names[name] if name >= 0 else ""
-    ranks, members = said.get("Group size"), said.get("Process Group Ranks", "")
-    group = f"{str(said['Process Group Name'])[:80]} {str(members)[:200]}".strip() if "Process Group Name" in said else ""
+    arguments = frame.detail_arguments(detail)
+    stated, text = arguments.get("Collective name"), frame.names[name] if name >= 0 else ""
+    ranks, members = arguments.get("Group size"), arguments.get("Process Group Ranks", "")
+    group = f"{str(arguments['Process Group Name'])[:80]} {str(members)[:200]}".strip() if "Process Group Name" in arguments else ""
     kind = operation(stated) if isinstance(stated, str) else "other"
     return Kind(kind if kind != "other" else operation(text.split("(")[0]), group,
-                ranks if isinstance(ranks, int) and 0 < ranks <= MAX_RANKS else None, str(said.get("dtype", ""))[:40])
+                ranks if isinstance(ranks, int) and 0 < ranks <= MAX_RANKS else None, str(arguments.get("dtype", ""))[:40])
 
 
 def rate(size: Array, time_ns: Array) -> Array:
     """Return bytes per second, NaN where either is unknown."""
-    known = (size > 0) & (time_ns > 0)
-    return np.where(known, size / np.where(known, time_ns, 1) * 1e9, np.nan)
+    is_valid = (size > 0) & (time_ns > 0)
+    return np.where(is_valid, size / np.where(is_valid, time_ns, 1) * 1e9, np.nan)

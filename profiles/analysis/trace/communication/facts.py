@@ -62,7 +62,7 @@ def sizes_of(launches: Collectives, met: Meetings, wait_ns: Ints, still_ns: Ints
     group = group.reshape(-1)
     order = stable_order(group)
     bounds = np.concatenate(([0], np.cumsum(np.bincount(group, minlength=pairs.shape[1]))))
-    total, exposed = (np.bincount(group, weights=each) for each in (launches.dur_ns, exposed_ns))
+    total, exposed = (np.bincount(group, weights=times_ns) for times_ns in (launches.dur_ns, exposed_ns))
     by_total = stable_order(-total)
     sizes = [_size(launches, met, launches.kinds[int(pairs[0, each])], int(pairs[1, each]), order[bounds[each]:bounds[each + 1]],
                    wait_ns,

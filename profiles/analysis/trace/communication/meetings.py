@@ -66,7 +66,7 @@ def meetings_of(collectives: Collectives, aligned: bool = True) -> Meetings:
 def _match(launches: Collectives, mine: Ints, of: Ints, count: int, aligned: bool) -> int:
     """Number the meetings of one group into `of`; returns the next free number."""
     # A member of the group on one GPU may use several streams; order of start is the order of the group's sequence.
-    sequences = [mine[launches.participant[mine] == each] for each in np.unique(launches.participant[mine]).tolist()]
+    sequences = [mine[launches.participant[mine] == participant] for participant in np.unique(launches.participant[mine]).tolist()]
     if len(sequences) < 2:
         return count
     signature = _signatures(launches, mine)
@@ -97,10 +97,10 @@ def _match(launches: Collectives, mine: Ints, of: Ints, count: int, aligned: boo
 def _signatures(launches: Collectives, mine: Ints) -> Ints:
     """A number per launch: equal for the same operation, type and size. Indexed by launch."""
     operations = [(kind.operation, kind.dtype) for kind in launches.kinds]
-    ids = {each: number for number, each in enumerate(dict.fromkeys(operations))}
-    code = np.array([ids[each] for each in operations], np.int64)[launches.kind[mine]]
+    ids = {signature: number for number, signature in enumerate(dict.fromkeys(operations))}
+    code = np.array([ids[signature] for signature in operations], np.int64)[launches.kind[mine]]
     # Of a broadcast or a scatter sizes may differ by rank; of all others they may not.
-    loose = np.array([each[0] in ("gather", "scatter", _PAIRED_ONLY, "other") for each in ids], np.bool_)[code]
+    loose = np.array([signature[0] in ("gather", "scatter", _PAIRED_ONLY, "other") for signature in ids], np.bool_)[code]
     size = np.where(loose, MISSING, launches.bytes[mine])
     _, number = np.unique(np.stack([code, size]), axis=1, return_inverse=True)
     out = np.full(launches.rows.size, -1, np.int64)
@@ -124,7 +124,7 @@ def _offset(launches: Collectives, signature: Ints, first: Ints, other: Ints, al
         return None
     if not aligned:
         return fitting[0]
-    ends = [launches.end_ns[each[:LOOKED_AT]] for each in (first, other)]
+    ends = [launches.end_ns[rows[:LOOKED_AT]] for rows in (first, other)]
 
     def apart(offset: int) -> float:
         a, b = max(offset, 0), max(-offset, 0)
@@ -188,10 +188,10 @@ def wait_ns_of(launches: Collectives, met: Meetings, slack_ns: float | None) -> 
     `slack_ns`: by how much the clocks may differ, None where they cannot be compared.
     """
     out = np.zeros(launches.rows.size, np.int64)
-    known = np.flatnonzero(met.of >= 0)
-    out[known] = launches.dur_ns[known] - met.transfer_ns[met.of[known]]
-    if slack_ns is not None and known.size:
+    members = np.flatnonzero(met.of >= 0)
+    out[members] = launches.dur_ns[members] - met.transfer_ns[met.of[members]]
+    if slack_ns is not None and members.size:
         came = np.zeros(met.present.size, np.int64)
-        np.maximum.at(came, met.of[known], launches.start_ns[known])
-        out[known] = np.minimum(out[known], came[met.of[known]] - launches.start_ns[known] + round(slack_ns))
+        np.maximum.at(came, met.of[members], launches.start_ns[members])
+        out[members] = np.minimum(out[members], came[met.of[members]] - launches.start_ns[members] + round(slack_ns))
     return np.maximum(out, 0)

@@ -32,7 +32,7 @@ LONGEST = 50
 
 def rank_rows(facts: CommunicationFacts) -> list[RankRow]:
     launches, out = facts.launches, []
-    by_index = {each.index: each for each in facts.work}
+    by_index = {device.index: device for device in facts.work}
     late = launches.participant[facts.met.late] if facts.met.late.size else facts.met.late
     for number, label in enumerate(launches.labels):
         mine = launches.participant == number
@@ -54,9 +54,9 @@ def rank_table(facts: CommunicationFacts, rows: list[RankRow]) -> SummaryTable:
                               "Hidden behind compute: pct | Transfer: ns | Waiting for others: ns | Standing still: ns | "
                               "Came last: count")
     cells: CellRows = [[
-        each.label, each.launches, each.busy_ns, each.exposed_ns, each.hidden_pct if not facts.launches.on_host else None,
-        None if each.wait_ns is None else each.matched_ns - each.wait_ns, each.wait_ns, each.still_ns,
-        each.late if facts.met.present.size else None] for each in rows[:MOST]]
+        row.label, row.launches, row.busy_ns, row.exposed_ns, row.hidden_pct if not facts.launches.on_host else None,
+        None if row.wait_ns is None else row.matched_ns - row.wait_ns, row.wait_ns, row.still_ns,
+        row.late if facts.met.present.size else None] for row in rows[:MOST]]
     return SummaryTable("Collectives of each rank", columns, cells,
                         "Transfer and waiting add up to the kernels of the collectives that all ranks' traces have. A rank stands "
                         "still while it waits and computes nothing. Exposed: no computing kernel runs at the same time.")
@@ -80,17 +80,17 @@ def pair_table(facts: CommunicationFacts) -> SummaryTable:
     columns = summary_columns("Waiting: text | For: text | Collectives: count | Waited: ns | Standing still: ns | "
                               "Share of wall time: pct | Mostly because: text | In it: text")
     rows: CellRows = []
-    labels, late = facts.launches.labels, {each.participant: each for each in facts.late}
+    labels, late = facts.launches.labels, {rank.participant: rank for rank in facts.late}
     if facts.met.present.size:
         waited, count = sums_by_pair(facts.launches, facts.met, facts.waits.wait_ns)
         still, _ = sums_by_pair(facts.launches, facts.met, facts.waits.still_ns)
         for key in np.argsort(-still, axis=None, kind="stable")[:MOST].tolist():
             a, b = divmod(key, len(labels))
             if count[a, b]:
-                one = late[b]
-                named = one.kernels if one.cause == "computing" else one.host
+                late_rank = late[b]
+                named = late_rank.kernels if late_rank.cause == "computing" else late_rank.host
                 rows.append([labels[a], labels[b], int(count[a, b]), int(waited[a, b]), int(still[a, b]),
-                             100 * int(still[a, b]) / max(facts.wall_ns, 1), CAUSES.get(one.cause),
+                             100 * int(still[a, b]) / max(facts.wall_ns, 1), CAUSES.get(late_rank.cause),
                              ", ".join(short_name(name) for name, _ in named) or None])
     note = ("The rank whose kernel is the shortest came last; what another's kernel is longer, that one waited. What the late rank "
             "did between the first rank's arrival and its own is named with most of its time; what it did more than the other "
@@ -106,11 +106,11 @@ def size_table(facts: CommunicationFacts) -> SummaryTable:
                               "Best bus bandwidth: B/s | Waiting: ns | Standing still: ns | Exposed: pct | Longest: slice")
     ids = facts.frame["id"][facts.launches.rows]
     rows: CellRows = [[
-        each.kind.operation, each.bytes, each.kind.dtype or None, each.ranks, each.kind.group or None, each.launches, each.total_ns,
-        each.one_ns, "transfer" if each.transfer_ns is not None else "whole kernel, waiting included", each.algorithm_bytes_s,
-        each.bus_bytes_s, each.best_bus_bytes_s, each.waiting_ns, each.still_ns,
-        None if facts.launches.on_host else 100 * each.exposed_ns / max(each.total_ns, 1), int(ids[each.longest])]
-        for each in facts.sizes]
+        size.kind.operation, size.bytes, size.kind.dtype or None, size.ranks, size.kind.group or None, size.launches, size.total_ns,
+        size.one_ns, "transfer" if size.transfer_ns is not None else "whole kernel, waiting included", size.algorithm_bytes_s,
+        size.bus_bytes_s, size.best_bus_bytes_s, size.waiting_ns, size.still_ns,
+        None if facts.launches.on_host else 100 * size.exposed_ns / max(size.total_ns, 1), int(ids[size.longest])]
+        for size in facts.sizes]
     if facts.rest is not None:
         rows.append([f"{facts.rest.sizes:,} further sizes", None, None, None, None, facts.rest.launches, facts.rest.total_ns,
                      *[None] * 7, 100 * facts.rest.exposed_ns / max(facts.rest.total_ns, 1), None])
@@ -127,13 +127,13 @@ def longest_table(facts: CommunicationFacts) -> SummaryTable:
     launches, met = facts.launches, facts.met
     waited = np.bincount(met.of[met.of >= 0], weights=facts.waits.wait_ns[met.of >= 0], minlength=met.present.size)
     rows: CellRows = []
-    for each in stable_order(-waited)[:LONGEST].tolist():
-        late = int(met.late[each])
-        begin = int(met.first_ns[each])
+    for meeting in stable_order(-waited)[:LONGEST].tolist():
+        late = int(met.late[meeting])
+        begin = int(met.first_ns[meeting])
         size = int(launches.bytes[late])
         rows.append([begin, launches.kinds[int(launches.kind[late])].operation, size if size != MISSING else None,
-                     launches.labels[int(launches.participant[late])], int(waited[each]), int(met.transfer_ns[each]),
-                     int(met.skew_ns[each]), f"{begin}-{int(launches.end_ns[late])}"])
+                     launches.labels[int(launches.participant[late])], int(waited[meeting]), int(met.transfer_ns[meeting]),
+                     int(met.skew_ns[meeting]), f"{begin}-{int(launches.end_ns[late])}"])
     return SummaryTable("Longest waits", columns, rows, "Start skew is by the ranks' clocks, the waits by the kernels' lengths.")
 
 
@@ -184,7 +184,7 @@ def communication_result(frame: Frame) -> Result:
 
 def _exposed_ns(launches: Collectives, work: list[DeviceWork]) -> Ints:
     out = launches.dur_ns.copy()
-    by_index = {each.index: each for each in work}
+    by_index = {device_work.index: device_work for device_work in work}
     for participant, device in enumerate(launches.devices):
         mine = np.flatnonzero(launches.participant == participant)
         computing = by_index[device].whole["compute"] if device in by_index and not launches.on_host else EMPTY
@@ -201,31 +201,31 @@ def _no_collectives_text(frame: Frame) -> str:
 
 
 def _answer(facts: CommunicationFacts, ranks: list[RankRow]) -> str:
-    launches, said = facts.launches, []
+    launches, sentences = facts.launches, []
     if facts.late and facts.met.present.size:
-        said.append(_late_text(facts, facts.late[0]))
+        sentences.append(_late_text(facts, facts.late[0]))
     elif len(launches.labels) > 1:
-        said.append("No collective could be matched between ranks: who waits for whom is not known.")
+        sentences.append("No collective could be matched between ranks: who waits for whom is not known.")
     most = max(ranks, key=lambda each: each.busy_ns - each.start_wait_ns)
     share = pct_text(100 * (most.busy_ns - most.start_wait_ns) / max(facts.wall_ns, 1))
     much = pct_text(most.hidden_pct) if most.hidden_pct >= 0.05 else "none"
     hidden = "" if launches.on_host else f", {much} of it hidden behind compute"
     start = f" (a first wait of {time_text(most.start_wait_ns)}, until all had begun, left out)" if most.start_wait_ns else ""
     verb = "takes" if most.launches == 1 else "take"
-    said.append(f"{plural(most.launches, 'collective')} {verb} {share} of the wall time on {most.label}{hidden}{start}.")
-    fast = max((each for each in facts.sizes if each.bus_bytes_s and each.bytes), key=lambda each: each.bytes or 0, default=None)
+    sentences.append(f"{plural(most.launches, 'collective')} {verb} {share} of the wall time on {most.label}{hidden}{start}.")
+    fast = max((size for size in facts.sizes if size.bus_bytes_s and size.bytes), key=lambda each: each.bytes or 0, default=None)
     if fast is not None and fast.bus_bytes_s:
         more = "" if fast.transfer_ns is not None else " or more: waiting is in it"
-        said.append(f"{fast.kind.operation} of {si_text(fast.bytes or 0, 'B')} runs at {si_text(fast.bus_bytes_s, 'B/s')} bus "
-                    f"bandwidth{more}.")
+        sentences.append(f"{fast.kind.operation} of {si_text(fast.bytes or 0, 'B')} runs at {si_text(fast.bus_bytes_s, 'B/s')} bus "
+                         f"bandwidth{more}.")
     if len(launches.labels) == 1:
-        said.append("Who waits for whom needs the other ranks' traces: upload them together as one profile.")
-    return " ".join(map(capital, said))
+        sentences.append("Who waits for whom needs the other ranks' traces: upload them together as one profile.")
+    return " ".join(map(capital, sentences))
 
 
 def _late_text(facts: CommunicationFacts, late: LateRank) -> str:
     label, share = facts.launches.labels[late.participant], 100 * late.cost_ns / max(facts.wall_ns, 1)
-    others = [each for number, each in enumerate(facts.launches.labels) if number != late.participant]
+    others = [name for number, name in enumerate(facts.launches.labels) if number != late.participant]
     who = others[0] if len(others) == 1 else "all others"
     if share < LIMITS["late_medium_pct"]:
         return (f"No rank holds the others up: {label} costs most and comes last in {late.meetings:,} of "
@@ -270,15 +270,15 @@ def _numbers(facts: CommunicationFacts, ranks: list[RankRow]) -> dict[str, Any]:
         "start_wait_ns": int(facts.start_wait_ns.sum()), "on_host": facts.launches.on_host,
         "clock": alignment.get("rule", ""), "clock_residual_ns": alignment.get("residual_ns"),
         "skew_p50_ns": float(np.median(met.skew_ns)) if met.present.size else None,
-        "ranks": [each.as_json() for each in ranks],
+        "ranks": [rank.as_json() for rank in ranks],
         "late": [{"label": facts.launches.labels[each.participant], "meetings": each.meetings, "waited_ns": each.waited_ns,
                   "still_ns": each.still_ns, "cost_ns": each.cost_ns, "causes_ns": each.causes, "cause": each.cause,
                   "host": _with_short_names(each.host), "kernels": _with_short_names(each.kernels),
                   "window": f"{each.worst[0]}-{each.worst[1]}"}
                  for each in facts.late[:MOST]],
         "pairs": pair_cells(facts), "series": wait_series(facts),
-        "sizes": [{"operation": each.kind.operation, "bytes": each.bytes, "ranks": each.ranks, "launches": each.launches,
-                   "bus_bytes_s": each.bus_bytes_s, "best_bus_bytes_s": each.best_bus_bytes_s,
-                   "algorithm_bytes_s": each.algorithm_bytes_s, "one_ns": each.one_ns, "at_least": each.transfer_ns is None}
-                  for each in facts.sizes],
+        "sizes": [{"operation": size.kind.operation, "bytes": size.bytes, "ranks": size.ranks, "launches": size.launches,
+                   "bus_bytes_s": size.bus_bytes_s, "best_bus_bytes_s": size.best_bus_bytes_s,
+                   "algorithm_bytes_s": size.algorithm_bytes_s, "one_ns": size.one_ns, "at_least": size.transfer_ns is None}
+                  for size in facts.sizes],
         "left_out": facts.launches.left_out}

@@ -65,7 +65,7 @@ class LateRank:
 def waits_of(launches: Collectives, wait: Ints, work: list[DeviceWork]) -> Waits:
     """Waits (per launch), and of them what their GPU has nothing else to do in."""
     still = wait.copy()
-    by_index = {each.index: each for each in work}
+    by_index = {device_work.index: device_work for device_work in work}
     for participant, device in enumerate(launches.devices):
         mine = np.flatnonzero((launches.participant == participant) & (wait > 0))
         computing = by_index[device].whole["compute"] if device in by_index else EMPTY
@@ -89,7 +89,7 @@ def late_ranks(frame: Frame, launches: Collectives, met: Meetings, waits: Waits,
     waited, still = (sums_by_pair(launches, met, ns)[0] for ns in (waits.wait_ns, waits.still_ns))
     cost = _cost_ns(met, waits)
     by = launches.participant[met.late] if met.late.size else met.late
-    by_index = {each.index: each for each in work}
+    by_index = {device_work.index: device_work for device_work in work}
     computed = np.array([by_index[device].whole["compute"].length_ns if device in by_index else 0 for device in launches.devices])
     out = []
     for each in np.unique(by).tolist():
@@ -121,18 +121,18 @@ def _causes(frame: Frame, launches: Collectives, met: Meetings, mine: Ints, work
     whole = work.whole if work else {"compute": EMPTY, "memory": EMPTY, "communication": EMPTY}
     copying = intervals.join(whole["compute"], whole["memory"])
     everything = intervals.join(copying, whole["communication"])
-    spent = [intervals.overlap_ns(each, begin, end) for each in (whole["compute"], copying, everything)]
+    spent = [intervals.overlap_ns(spans, begin, end) for spans in (whole["compute"], copying, everything)]
     call = frame.call[launches.rows[met.late[mine]]]
-    known = call >= 0
-    called = np.where(known, np.clip(frame.end_ns[np.maximum(call, 0)], begin, end), begin)
+    has_call = call >= 0
+    called = np.where(has_call, np.clip(frame.end_ns[np.maximum(call, 0)], begin, end), begin)
     idle = (end - begin) - spent[2]
-    host_ns = np.where(known, (called - begin) - intervals.overlap_ns(everything, begin, called), 0)
+    host_ns = np.where(has_call, (called - begin) - intervals.overlap_ns(everything, begin, called), 0)
     causes = {"computing": spent[0], "copying": spent[1] - spent[0], "communicating": spent[2] - spent[1], "host_late": host_ns,
-              "queued": np.where(known, idle - host_ns, 0), "unknown": np.where(known, 0, idle)}
+              "queued": np.where(has_call, idle - host_ns, 0), "unknown": np.where(has_call, 0, idle)}
     total = {name: int(ns.sum()) for name, ns in causes.items()}
     own = min(total["computing"], max(more_ns, 0))
     return ({"computing": own, "behind": total.pop("computing") - own, **total},
-            intervals.without(intervals.union(begin[known], called[known]), everything))
+            intervals.without(intervals.union(begin[has_call], called[has_call]), everything))
 
 
 def _activities(frame: Frame, collectives: Collectives, launches: Ints, window: Intervals) -> list[tuple[str, int]]:

@@ -130,9 +130,9 @@ class Links:
             mine = asks[order.device[asks] == device]
             members = np.flatnonzero(order.device == device)
             ordered = members[stable_order(order.end_ns[members])]
-            at = np.searchsorted(order.end_ns[ordered], order.start_ns[mine], side="right") - 1
-            source = ordered[np.maximum(at, 0)]
-            good = (at >= 0) & (source < mine) & (order.end_ns[source] > self.time[mine]) & (
+            position = np.searchsorted(order.end_ns[ordered], order.start_ns[mine], side="right") - 1
+            source = ordered[np.maximum(position, 0)]
+            good = (position >= 0) & (source < mine) & (order.end_ns[source] > self.time[mine]) & (
                 (order.start_ns[mine] - order.end_ns[source] <= INFER_NS) | (self.kind[mine] == NOTHING))
             mine, source = mine[good], source[good]
             self.kind[mine], self.time[mine], self.source[mine] = INFERRED, order.end_ns[source], source
@@ -177,9 +177,9 @@ class Links:
                    np.r_[waits.work, np.full(hands[0].size, -1)], np.r_[np.full(waits.call.size, -1), hands[2]],
                    np.r_[self.order.end_ns[waits.work], hands[3]]]
         by_thread = {}
-        for each, mine in rows_by_value(track).items():
+        for thread, mine in rows_by_value(track).items():
             mine = mine[stable_order(columns[0][mine])]
-            by_thread[each] = Jumps(*(column[mine].tolist() for column in columns))
+            by_thread[thread] = Jumps(*(column[mine].tolist() for column in columns))
         return by_thread
 
     @cached_property
@@ -225,7 +225,7 @@ def _ranks(frame: Frame, order: Order) -> tuple[list[str], Ints]:
         call = order.call[order.has_call]
         thread, stream = frame["track"][call], order.track[order.has_call]
         groups = [frame.tracks[track].group for track in np.unique(thread).tolist()]
-        names = {group: at for at, group in enumerate(dict.fromkeys(groups))}
+        names = {group: index for index, group in enumerate(dict.fromkeys(groups))}
         if len(names) > 1:
             number = np.array([names.get(track.group, 0) for track in frame.tracks], np.int64)
             return list(names), most_votes(stream, number[thread], number)

@@ -50,7 +50,7 @@ def paths(frame: Frame) -> list[NamedPath]:
 def _whole_paths(frame: Frame) -> list[NamedPath]:
     """The path of the job across its ranks, where they met; then that of each rank for itself."""
     links = links_of(frame)
-    real = np.isin(frame["category"], [int(each) for each in _REAL]) & ~frame["instant"]
+    real = np.isin(frame["category"], [int(category) for category in _REAL]) & ~frame["instant"]
     rank_of_row = links.ranks[frame["track"]]
     runs: list[tuple[str, int, tuple[int, int, int]]] = []
     for number, name in enumerate(links.rank_names[:MOST_RANKS]):
@@ -86,9 +86,9 @@ def _step_paths(frame: Frame) -> list[NamedPath]:
     steps = steps_of(frame, devices(frame))
     asked_ns = order.start_ns if steps.source == "detected" else order.call_start_ns
     groups: dict[tuple[str, str, int], list[Span]] = {}
-    seen: dict[tuple[str, str], int] = {}
+    counts: dict[tuple[str, str], int] = {}
     for span in steps.spans:
-        turn = seen[span.name, span.rank] = seen.get((span.name, span.rank), -1) + 1
+        turn = counts[span.name, span.rank] = counts.get((span.name, span.rank), -1) + 1
         groups.setdefault((span.name, "" if across else span.rank, turn), []).append(span)
     named = []
     for number, ((name, rank, _), spans) in enumerate(list(groups.items())[:MOST_STEPS]):
@@ -130,10 +130,10 @@ def critical_result(frame: Frame) -> Result:
         return Result(f"The critical path cannot be followed, as the trace does not say which call launched which GPU work: "
                       f"{why_no_calls(frame)}", applies=False)
     shares = Shares(frame)
-    main = max((each for each in named if not each.key.startswith("step")),
+    main = max((path for path in named if not path.key.startswith("step")),
                key=lambda each: (each.label == "whole job", each.path.end_ns - each.path.start_ns))
     ranks = _ranks(frame, main)
-    rows = [_numbers(shares, each) for each in named]
+    rows = [_numbers(shares, path) for path in named]
     whole = rows[named.index(main)]
     kernels = _kernels(frame, main.path)
     threads = _threads(frame, shares, main.path)

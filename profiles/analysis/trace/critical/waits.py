@@ -32,17 +32,17 @@ def last_end_before(end_ns: Ints, by_ns: Ints, fits: Ints, before: Ints, members
     if not members.size or not by_ns.size:
         return last
     order = members[stable_order(end_ns[members])]
-    at = np.searchsorted(end_ns[order], by_ns, side="right") - 1
+    position = np.searchsorted(end_ns[order], by_ns, side="right") - 1
     left = np.arange(by_ns.size)
     for _ in range(TRIES):
-        left = left[at[left] >= 0]
+        left = left[position[left] >= 0]
         if not left.size:
             break
-        candidate = order[at[left]]
+        candidate = order[position[left]]
         good = fits[candidate] < before[left]
         last[left[good]] = candidate[good]
         left = left[~good]
-        at[left] -= 1
+        position[left] -= 1
     return last
 
 
@@ -76,8 +76,8 @@ def syncs(order: Order) -> _Syncs:
     frame = order.frame
     rows = np.flatnonzero(frame["category"] == Category.SYNC)
     calls = np.flatnonzero((frame["category"] == Category.RUNTIME) & (frame["correlation"] != MISSING))
-    at = match(frame["correlation"][rows], frame["correlation"][calls])
-    call = np.where(at >= 0, calls[np.maximum(at, 0)], -1) if calls.size else np.full(rows.size, -1, np.int64)
+    position = match(frame["correlation"][rows], frame["correlation"][calls])
+    call = np.where(position >= 0, calls[np.maximum(position, 0)], -1) if calls.size else np.full(rows.size, -1, np.int64)
     record, stream = _stated_ids(frame, rows)
     own_ids = frame["correlation"][rows]            # of several ranks: whose ids these are stands in the upper half
     record = np.where((record != MISSING) & (own_ids > 0), record + (np.maximum(own_ids, 0) >> 32 << 32), record)
@@ -87,8 +87,8 @@ def syncs(order: Order) -> _Syncs:
         NEVER)
     is_event = codes_matching(frame, _EVENT, rows) | codes_matching(frame, _STREAM_WAIT, rows)
     source = np.full(rows.size, -1, np.int64)
-    asked = np.flatnonzero(is_event & (track >= 0) & (recorded_ns > NEVER))
-    source[asked] = last_work_given(order, track[asked], recorded_ns[asked])
+    event_rows = np.flatnonzero(is_event & (track >= 0) & (recorded_ns > NEVER))
+    source[event_rows] = last_work_given(order, track[event_rows], recorded_ns[event_rows])
     own = _tracks(frame, rows, frame["stream"][rows] % _MOVED)
     waited = np.where(codes_matching(frame, _STREAM, rows), own, -1)
     return _Syncs(rows, call, source, np.where(is_event, track, waited))
@@ -101,9 +101,9 @@ def _stated_ids(frame: Frame, rows: Rows) -> tuple[Ints, Ints]:
     first[place[::-1]] = rows[::-1]
     record, stream = (np.full(codes.size, MISSING, np.int64) for _ in range(2))
     for number, row in enumerate(first.tolist()):
-        said = frame.arguments(row)
+        arguments = frame.arguments(row)
         for values, key in ((record, _RECORD), (stream, "wait_on_stream")):
-            value = said.get(key)
+            value = arguments.get(key)
             if isinstance(value, int) and 0 <= value < 2**62:
                 values[number] = value
     return record[place], stream[place]
@@ -120,21 +120,21 @@ def _tracks(frame: Frame, rows: Rows, stream: Ints) -> Ints:
 
 def _given_to(order: Order) -> dict[int, Rows]:
     """Return, by track, the positions of the work whose call is known, ascending."""
-    known = np.flatnonzero(order.has_call)
-    return {track: known[rows] for track, rows in rows_by_value(order.track[known]).items()}
+    launches = np.flatnonzero(order.has_call)
+    return {track: launches[rows] for track, rows in rows_by_value(order.track[launches]).items()}
 
 
 def last_work_given(order: Order, track: Ints, by_ns: Ints) -> Ints:
     """The work that a stream was given last before a moment; -1 where there is none."""
     last = np.full(track.size, -1, np.int64)
     given_to = _given_to(order)
-    for each, asked in rows_by_value(track).items():
-        mine = given_to.get(each, EMPTY)
+    for track_index, queries in rows_by_value(track).items():
+        mine = given_to.get(track_index, EMPTY)
         if mine.size:
-            given = order.frame["start_ns"][order.call[mine]]
-            ranked = stable_order(given)
-            at = np.searchsorted(given[ranked], by_ns[asked], side="right") - 1
-            last[asked] = np.where(at >= 0, mine[ranked[np.maximum(at, 0)]], -1)
+            launch_ns = order.frame["start_ns"][order.call[mine]]
+            ranked = stable_order(launch_ns)
+            position = np.searchsorted(launch_ns[ranked], by_ns[queries], side="right") - 1
+            last[queries] = np.where(position >= 0, mine[ranked[np.maximum(position, 0)]], -1)
     return last
 
 
@@ -147,11 +147,11 @@ def cpu_waits(order: Order, recorded: _Syncs, ranks: Ints) -> Waits:
     calls = np.flatnonzero(is_wait(frame))
     target = np.full(calls.size, -1, np.int64)
     start, end = frame["start_ns"][calls], frame.end_ns[calls]
-    known = stable_order(recorded.call)
-    at = np.minimum(np.searchsorted(recorded.call[known], calls), max(known.size - 1, 0))
-    has = (recorded.call[known[at]] == calls) if known.size else np.zeros(calls.size, np.bool_)
-    source = np.where(has, recorded.source[known[at]], -1) if known.size else target
-    stream = np.where(has, recorded.stream[known[at]], -1) if known.size else target
+    by_call = stable_order(recorded.call)
+    position = np.minimum(np.searchsorted(recorded.call[by_call], calls), max(by_call.size - 1, 0))
+    has = (recorded.call[by_call[position]] == calls) if by_call.size else np.zeros(calls.size, np.bool_)
+    source = np.where(has, recorded.source[by_call[position]], -1) if by_call.size else target
+    stream = np.where(has, recorded.stream[by_call[position]], -1) if by_call.size else target
     rank_of_call, rank_of_work = ranks[frame["track"][calls]], ranks[order.track]
     on_track = rows_by_value(order.track)
     for each, recorded_of in rows_by_value(stream).items():
@@ -185,11 +185,11 @@ def _blocking_calls(order: Order, ranks: Ints) -> tuple[Rows, Ints]:
     target = np.full(calls.size, -1, np.int64)
     rank_of_call, rank_of_work = ranks[frame["track"][calls]], ranks[order.track]
     for rank in np.unique(rank_of_call).tolist():
-        asked, members = np.flatnonzero(rank_of_call == rank), np.flatnonzero(rank_of_work == rank)
+        queries, members = np.flatnonzero(rank_of_call == rank), np.flatnonzero(rank_of_work == rank)
         busy = intervals.union(order.start_ns[members], order.end_ns[members])
-        worked = intervals.overlap_ns(busy, start[asked], end[asked]) >= BUSY * (end[asked] - start[asked])
-        asked = asked[worked]
-        target[asked] = last_end_before(order.end_ns, end[asked], order.call_start_ns, start[asked], members)
+        worked = intervals.overlap_ns(busy, start[queries], end[queries]) >= BUSY * (end[queries] - start[queries])
+        queries = queries[worked]
+        target[queries] = last_end_before(order.end_ns, end[queries], order.call_start_ns, start[queries], members)
     near = (target >= 0) & (end - order.end_ns[target] <= RETURN_NS) if order.rows.size else np.zeros(calls.size, np.bool_)
     return calls[near], target[near]
 
@@ -204,12 +204,12 @@ def stream_waits(order: Order, recorded: _Syncs) -> tuple[Ints, Ints]:
     track, asked_ns = frame["track"][recorded.rows[rows]].astype(np.int64), frame["start_ns"][recorded.call[rows]]
     target = np.full(rows.size, -1, np.int64)
     given_to = _given_to(order)
-    for each, asked in rows_by_value(track).items():
-        mine = given_to.get(each, EMPTY)
+    for track_index, queries in rows_by_value(track).items():
+        mine = given_to.get(track_index, EMPTY)
         if mine.size:
-            given = frame["start_ns"][order.call[mine]]
-            ranked = stable_order(given)
-            at = np.searchsorted(given[ranked], asked_ns[asked], side="left")
-            target[asked] = np.where(at < mine.size, mine[ranked[np.minimum(at, mine.size - 1)]], -1)
-    known = target >= 0
-    return target[known], recorded.source[rows[known]]
+            launch_ns = frame["start_ns"][order.call[mine]]
+            ranked = stable_order(launch_ns)
+            position = np.searchsorted(launch_ns[ranked], asked_ns[queries], side="left")
+            target[queries] = np.where(position < mine.size, mine[ranked[np.minimum(position, mine.size - 1)]], -1)
+    has_target = target >= 0
+    return target[has_target], recorded.source[rows[has_target]]

@@ -72,7 +72,7 @@ class _Walker:
 
     def go(self, work: int, track: int, now: int) -> None:
         # every turn goes to an earlier link or jump; the bound ends what a contradictory file might turn into a circle
-        for _ in range(2 * (self.order.rows.size + sum(len(each.at_ns) for each in self.links.jumps.values())) + 10):
+        for _ in range(2 * (self.order.rows.size + sum(len(jump.at_ns) for jump in self.links.jumps.values())) + 10):
             if now <= self.stop:
                 return
             if work >= 0:
@@ -91,12 +91,12 @@ class _Walker:
     def on_gpu(self, work: int, now: int) -> tuple[int, int, int]:
         """Follow a chain of work of one stream back to what its first piece waited for."""
         links, order = self.links, self.order
-        at = int(links.place[work])
-        first = int(self.chain[at])
-        span = links.by_track[first:at + 1]
+        position = int(links.place[work])
+        first = int(self.chain[position])
+        span = links.by_track[first:position + 1]
         first += int(np.searchsorted(order.start_ns[span], self.stop,
                                      side="right")) - 1 if order.start_ns[span[0]] < self.stop else 0
-        span = links.by_track[first:at + 1]
+        span = links.by_track[first:position + 1]
         rows, start = order.rows[span], order.start_ns[span]
         until = np.minimum(order.end_ns[span], np.r_[start[1:], now])       # work may overlap the next of its stream
         until[-1] = now
@@ -129,17 +129,17 @@ class _Walker:
     def on_thread(self, track: int, now: int) -> tuple[int, int, int]:
         """Follow a thread back to where GPU work let it go on, or another thread handed over."""
         jumps = self.links.jumps.get(track)
-        at = bisect_right(jumps.at_ns, now) - 1 if jumps else -1
-        if jumps is None or at < 0:
+        index = bisect_right(jumps.at_ns, now) - 1 if jumps else -1
+        if jumps is None or index < 0:
             self.add(CPU, -1, track, self.stop, now)
             return -1, -1, self.stop
-        moment, to = jumps.at_ns[at], jumps.to_ns[at]
+        moment, to = jumps.at_ns[index], jumps.to_ns[index]
         self.add(CPU, -1, track, moment, now)
-        if jumps.call[at] >= 0:
-            self.add(RETURNING, jumps.call[at], track, to, moment)
-            return jumps.work[at], -1, to
+        if jumps.call[index] >= 0:
+            self.add(RETURNING, jumps.call[index], track, to, moment)
+            return jumps.work[index], -1, to
         self.add(HANDED, -1, track, to, moment)
-        return -1, jumps.track[at], to
+        return -1, jumps.track[index], to
 
 
 def ends(links: Links, rank: int) -> tuple[int, int, int]:
@@ -178,9 +178,9 @@ def path_segments(frame: Frame, path: Path, start_ns: int, end_ns: int) -> dict[
     inside = np.flatnonzero((path.from_ns < end_ns) & (path.to_ns > start_ns) & (path.track >= 0))
     if inside.size <= MOST:
         row = path.row[inside]
-        known = row >= 0
-        depth = np.where(known, frame["depth"][np.maximum(row, 0)], 0)
-        ids = np.where(known, frame["id"][np.maximum(row, 0)], -1)
+        has_row = row >= 0
+        depth = np.where(has_row, frame["depth"][np.maximum(row, 0)], 0)
+        ids = np.where(has_row, frame["id"][np.maximum(row, 0)], -1)
         return {"exact": True, "segments": [
             [track, deep, lo, hi, WORDS.get(kind, "GPU"), slice_id if slice_id >= 0 else None]
             for track, deep, lo, hi, kind, slice_id in zip(path.track[inside].tolist(), depth.tolist(),
@@ -250,7 +250,7 @@ class Shares:
         for track, mine in _by_thread(path).items():
             lo, hi = path.from_ns[mine], path.to_ns[mine]
             runtime, both = self._thread(track)
-            in_runtime, in_both = (int(intervals.overlap_ns(each, lo, hi).sum()) for each in (runtime, both))
+            in_runtime, in_both = (int(intervals.overlap_ns(cover, lo, hi).sum()) for cover in (runtime, both))
             sums["runtime"] += in_runtime
             sums["operator"] += in_both - in_runtime
             sums["outside"] += int((hi - lo).sum()) - in_both
@@ -273,7 +273,7 @@ class Shares:
         Without the slices within it.
         """
         frame, own = self.frame, np.zeros(self.frame.rows, np.int64)
-        kinds = [int(each) for each in (Category.CPU_OP, Category.RUNTIME, Category.PYTHON, Category.ANNOTATION)]
+        kinds = [int(category) for category in (Category.CPU_OP, Category.RUNTIME, Category.PYTHON, Category.ANNOTATION)]
         for track, mine in _by_thread(path).items():
             stretches = Intervals(path.from_ns[mine], path.to_ns[mine])
             rows = frame.rows_of_track(track)

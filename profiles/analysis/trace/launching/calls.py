@@ -32,11 +32,11 @@ _NODE_ID = ("graph node id", "graph node", "original graph node")
 
 def in_graph(order: Order) -> Bools:
     """Return, for each piece of GPU work, whether a graph launch owns it."""
-    frame, known = order.frame, np.flatnonzero(order.has_call)
-    codes = frame["name"][order.call[known]]
+    frame, launches = order.frame, np.flatnonzero(order.has_call)
+    codes = frame["name"][order.call[launches]]
     graph = [code for code in np.unique(codes).tolist() if code >= 0 and LAUNCH.search(frame.names[code])]
     mask = np.zeros(order.rows.size, np.bool_)
-    mask[known[np.isin(codes, graph)]] = True
+    mask[launches[np.isin(codes, graph)]] = True
     return mask
 
 
@@ -80,8 +80,8 @@ def graphs(order: Order) -> list[Graph]:
     of_row = np.repeat(which, count)
     wall = np.maximum.reduceat(order.end_ns[rows], first) - np.minimum.reduceat(order.start_ns[rows], first)
     walls = np.bincount(which, weights=wall)
-    return [_graph(order, _label(number), rows[of_row == each], calls[which == each], int(wall[which == each].sum()))
-            for number, each in enumerate(stable_order(-walls)[:MOST_GRAPHS].tolist())]
+    return [_graph(order, _label(number), rows[of_row == graph], calls[which == graph], int(wall[which == graph].sum()))
+            for number, graph in enumerate(stable_order(-walls)[:MOST_GRAPHS].tolist())]
 
 
 def _mix_codes(codes: Int32) -> npt.NDArray[np.uint64]:
@@ -105,16 +105,16 @@ def _graph(order: Order, label: str, rows: Ints, calls: Ints, wall_ns: int) -> G
     table = rows[np.lexsort((order.start_ns[rows], order.name[rows], order.call[rows]))].reshape(replays, -1)
     sums = order.dur_ns[table].sum(0)
     place = stable_order(order.start_ns[table[0]])[:MOST_NODES]
-    nodes = [Node(int(order.name[table[0, at]]), _node_id(order, int(table[0, at])), replays, int(sums[at]),
-                  int(order.rows[table[0, at]])) for at in place.tolist()]
+    nodes = [Node(int(order.name[table[0, column]]), _node_id(order, int(table[0, column])), replays, int(sums[column]),
+                  int(order.rows[table[0, column]])) for column in place.tolist()]
     busy = intervals.union(order.start_ns[rows], order.end_ns[rows]).length_ns
     return Graph(label, nodes, table.shape[1], replays, wall_ns, busy, int(sums.sum()),
                  int(order.frame["dur_ns"][calls].sum()), int(calls[0]))
 
 
 def _node_id(order: Order, position: int) -> str:
-    said = order.frame.arguments(int(order.rows[position]))
-    return next((str(said[key])[:40] for key in _NODE_ID if key in said), "")
+    arguments = order.frame.arguments(int(order.rows[position]))
+    return next((str(arguments[key])[:40] for key in _NODE_ID if key in arguments), "")
 
 
 OUTLIER_NS = 50_000
@@ -165,11 +165,11 @@ def runtime_calls(frame: Frame) -> Calls:
     copied = copied[frame.call[copied] >= 0]
     blocks = (frame.end_ns[copied] <= frame.end_ns[frame.call[copied]]) | codes_matching(frame, _PAGEABLE, copied)
     ended[frame.call[copied[blocks]]] = True
-    at = np.flatnonzero(far & ~ended[rows])
-    at = at[stable_order(-dur[at])]
+    outliers = np.flatnonzero(far & ~ended[rows])
+    outliers = outliers[stable_order(-dur[outliers])]
     group_waits = np.zeros(groups.code.size, np.bool_)
     group_waits[np.searchsorted(groups.code, code[waits[rows]])] = True
-    return Calls(groups, group_waits, rows[at], (dur[at] - median[at]).astype(np.int64))
+    return Calls(groups, group_waits, rows[outliers], (dur[outliers] - median[outliers]).astype(np.int64))
 
 
 # Kernels too short for their launches, and what a CUDA graph would win back of the gaps before them.
@@ -196,7 +196,7 @@ class ShortKernels:
 
 def short_kernels(order: Order) -> ShortKernels:
     short = order.is_kernel & (order.dur_ns < SHORT_NS)
-    kept = kept_gap_ns(order)
+    graph_gap_ns = kept_gap_ns(order)
     own = order.is_kernel & order.has_call & ~in_graph(order)
     candidate = own & (order.late_ns > 0) & (order.gap_ns <= GAP_NS)
     waits = np.flatnonzero(is_wait(order.frame))
@@ -204,8 +204,8 @@ def short_kernels(order: Order) -> ShortKernels:
     rows = np.flatnonzero(candidate)
     during = intervals.overlap_ns(waited, order.gap_start_ns[rows], order.start_ns[rows]) > 0
     won = np.zeros(order.rows.size, np.int64)
-    won[rows] = np.where(during, 0, np.maximum(order.late_ns[rows] - round(kept or 0), 0))
-    return ShortKernels(short, won, kept)
+    won[rows] = np.where(during, 0, np.maximum(order.late_ns[rows] - round(graph_gap_ns or 0), 0))
+    return ShortKernels(short, won, graph_gap_ns)
 
 
 def kept_gap_ns(order: Order) -> float | None:

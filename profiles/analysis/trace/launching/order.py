@@ -135,8 +135,8 @@ class Order:
     @cached_property
     def late_ns(self) -> Ints:
         """Return the part of `gap_ns` before its launch call had returned: the host was late."""
-        known = self.has_call & (self.gap_ns > 0)
-        return np.where(known, np.clip(self.call_end_ns - self.gap_start_ns, 0, self.gap_ns), 0)
+        has_gap = self.has_call & (self.gap_ns > 0)
+        return np.where(has_gap, np.clip(self.call_end_ns - self.gap_start_ns, 0, self.gap_ns), 0)
 
     @cached_property
     def in_call_ns(self) -> Ints:
@@ -257,10 +257,10 @@ def _queue(track: int, asked_ns: Ints, started_ns: Ints, limit: int) -> Queue:
     time_ns, depth = steps
     if not time_ns.size:                                    # every call began where its work started
         return Queue(track, asked_ns.size, 0, 0.0, 0, 0, 0, steps)
-    held = np.diff(np.r_[time_ns, max(int(time_ns[-1]), int(started_ns.max()))])
-    window = int(held.sum())
-    return Queue(track, asked_ns.size, window, float((held * depth).sum() / window) if window else 0.0, int(depth.max()),
-                 int(held[depth >= limit].sum()), int(held[depth <= 0].sum()), steps)
+    span_ns = np.diff(np.r_[time_ns, max(int(time_ns[-1]), int(started_ns.max()))])
+    window = int(span_ns.sum())
+    return Queue(track, asked_ns.size, window, float((span_ns * depth).sum() / window) if window else 0.0, int(depth.max()),
+                 int(span_ns[depth >= limit].sum()), int(span_ns[depth <= 0].sum()), steps)
 
 
 def queue_points(queue: Queue, start_ns: int, end_ns: int, bins: int = BINS) -> dict[str, Any]:
@@ -270,8 +270,8 @@ def queue_points(queue: Queue, start_ns: int, end_ns: int, bins: int = BINS) -> 
     """
     time_ns, depth = queue.steps
     edges = np.linspace(start_ns, end_ns, bins + 1).astype(np.int64)
-    at = np.searchsorted(time_ns, edges[:-1], side="right") - 1
-    held = np.where(at >= 0, depth[np.maximum(at, 0)], 0.0) if time_ns.size else np.zeros(bins)
+    position = np.searchsorted(time_ns, edges[:-1], side="right") - 1
+    depths = np.where(position >= 0, depth[np.maximum(position, 0)], 0.0) if time_ns.size else np.zeros(bins)
     place = np.clip(np.searchsorted(edges, time_ns, side="right") - 1, 0, bins - 1)
-    np.maximum.at(held, place, depth)
-    return {"time_ns": edges[:-1].tolist(), "depth": held.astype(np.int64).tolist()}
+    np.maximum.at(depths, place, depth)
+    return {"time_ns": edges[:-1].tolist(), "depth": depths.astype(np.int64).tolist()}

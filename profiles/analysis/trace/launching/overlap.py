@@ -56,11 +56,11 @@ def copies(order: Order) -> list[Copies]:
         exposed[mine] -= intervals.overlap_ns(kernels, order.start_ns[rows[mine]], order.end_ns[rows[mine]])
     computing = set(np.unique(order.track[order.is_kernel]).tolist())
     keys, place = np.unique(pack_pairs(order.track[rows], order.name[rows]), return_inverse=True)
-    tracks, codes = (each.tolist() for each in unpack_pairs(keys))
+    tracks, codes = (column.tolist() for column in unpack_pairs(keys))
     moved = order.frame["bytes"][order.rows[rows]]
-    known = moved != MISSING
+    has_size = moved != MISSING
     count, hidden, total, sized, size = (sums_by(place, values, keys.size) for values in (
-        np.ones(rows.size), exposed, order.dur_ns[rows], known, np.where(known, moved, 0)))
+        np.ones(rows.size), exposed, order.dur_ns[rows], has_size, np.where(has_size, moved, 0)))
     names = [order.frame.names[code] if code >= 0 else "" for code in codes]
     return [Copies(codes[at], tracks[at], int(count[at]), int(total[at]), int(hidden[at]), int(size[at]) if sized[at] else None,
                    _copy_reason(names[at], tracks[at] in computing) if hidden[at] else "")
@@ -99,12 +99,12 @@ def serial_runs(order: Order) -> list[Run]:
     rows = rows[stable_order(order.track[rows])]           # by stream, then by start
     frame = order.frame
     grid = [frame[f"grid_{axis}"][order.rows[rows]].astype(np.int64) for axis in "xyz"]
-    known = np.all([axis != MISSING32 for axis in grid], axis=0)
-    blocks = np.where(known, np.prod([np.maximum(axis, 1) for axis in grid], axis=0), 0)
+    has_grid = np.all([axis != MISSING32 for axis in grid], axis=0)
+    blocks = np.where(has_grid, np.prod([np.maximum(axis, 1) for axis in grid], axis=0), 0)
     sm = np.zeros(rows.size, np.int64)
     for device, sm_count in sms.items():
         sm[order.device[rows] == device] = sm_count
-    small = known & (sm > 0) & (blocks < sm)
+    small = has_grid & (sm > 0) & (blocks < sm)
     close = (order.start_ns[rows[1:]] - order.end_ns[rows[:-1]]) <= CLOSE_NS
     direct = order.before[rows[1:]] == rows[:-1]                        # no copy or set between them
     same = (order.name[rows[1:]] == order.name[rows[:-1]]) & (blocks[1:] == blocks[:-1]) & small[1:] & small[:-1]
@@ -133,8 +133,8 @@ def _sm_counts(order: Order) -> dict[int, int]:
     """Streaming multiprocessors by GPU: from the table of GPUs, else as the file says; without either it is not in it."""
     counts = {}
     for device in order.frame.devices:
-        known = gpus.lookup(device.name)
-        count = known.sm_count if known else device.sm_count
+        gpu = gpus.lookup(device.name)
+        count = gpu.sm_count if gpu else device.sm_count
         if count:
             counts[device.index] = count
     return counts

@@ -33,7 +33,7 @@ def delay_table(order: Order, leads: Bools) -> SummaryTable:
     def sum_by_group(values: Ints) -> Ints:
         return sums_by(place, values[leads], groups.code.size)
 
-    parts = [sum_by_group(each) for each in (order.in_call_ns, order.queued_ns, order.ready_ns, order.late_ns)]
+    parts = [sum_by_group(phase_ns) for phase_ns in (order.in_call_ns, order.queued_ns, order.ready_ns, order.late_ns)]
     rows = [[order.frame.names[groups.code[i]], int(groups.count[i]), float(groups.p50[i]), float(groups.p95[i]),
              int(groups.largest[i]),
              *(float(part[i] / groups.count[i]) for part in parts[:3]), int(parts[3][i])]
@@ -47,9 +47,9 @@ def delay_table(order: Order, leads: Bools) -> SummaryTable:
 
 
 def stream_table(order: Order, queues: list[Queue]) -> SummaryTable:
-    rows: CellRows = [[order.track_text(each.track), each.launches, round(each.mean, 2), each.most, each.blocked_ns,
-             pct_of(each.blocked_ns, each.window_ns),
-             pct_of(each.empty_ns, each.window_ns)] for each in queues[:MOST]]
+    rows: CellRows = [[order.track_text(queue.track), queue.launches, round(queue.mean, 2), queue.most, queue.blocked_ns,
+             pct_of(queue.blocked_ns, queue.window_ns),
+             pct_of(queue.empty_ns, queue.window_ns)] for queue in queues[:MOST]]
     return SummaryTable("Queues", summary_columns("stream: text | launches: count | mean depth | deepest: count | "
                                                   "at the limit: ns | share at the limit: pct | share empty: pct"), rows,
         f"Launches asked for and not started. A stream takes about {LIMIT:,}; then calls block (from {FULL:,} on it counts as "
@@ -131,9 +131,9 @@ def copy_table(order: Order, copies: list[Copies]) -> SummaryTable:
     return SummaryTable("Copies beside kernels",
         summary_columns("copy: text | stream: text | copies: count | moved: bytes | total: ns | hidden behind kernels: ns | "
                         "exposed: ns | why: text"),
-        [[names[each.name], order.track_text(each.track), each.count, each.moved_bytes, each.total_ns,
-          each.total_ns - each.exposed_ns,
-          each.exposed_ns, each.why or None] for each in copies],
+        [[names[copy.name], order.track_text(copy.track), copy.count, copy.moved_bytes, copy.total_ns,
+          copy.total_ns - copy.exposed_ns,
+          copy.exposed_ns, copy.why or None] for copy in copies],
         "Exposed: no kernel ran on the GPU at that time.")
 
 
@@ -142,8 +142,8 @@ def serial_table(order: Order, serial: list[Run]) -> SummaryTable:
     return SummaryTable("Small kernels one after the other",
         summary_columns("kernel: kernel | stream: text | blocks: count | SMs: count | runs: count | launches: count | "
                         "total: ns | saved side by side: ns | where: slice"),
-        [[frame.names[each.name], order.track_text(each.track), each.blocks, each.sm_count, each.runs, each.launches,
-          each.total_ns, each.saved_ns, int(frame["id"][each.example])] for each in serial],
+        [[frame.names[run.name], order.track_text(run.track), run.blocks, run.sm_count, run.runs, run.launches,
+          run.total_ns, run.saved_ns, int(frame["id"][run.example])] for run in serial],
         "Runs of one kernel and grid, fewer blocks than the GPU has SMs, less than 200 µs apart. Whether they depend on each "
         "other a "
         "trace does not say. An upper bound.")

@@ -137,19 +137,19 @@ def launches_result(frame: Frame) -> Result:
         "gpus": int(np.unique(order.device).size), "wall_ns": wall_ns, "start_ns": start, "end_ns": end,
         **_delay_numbers(order, leads),
                **_queue_numbers(order, queue, start, end),
-        **_short_numbers(order, short), **_call_numbers(frame, calls), "graph_launches": sum(each.replays for each in graph),
+        **_short_numbers(order, short), **_call_numbers(frame, calls), "graph_launches": sum(entry.replays for entry in graph),
         "graph_nodes_run": int(np.count_nonzero(in_graph(order))),
-        "copy_exposed_ns": sum(each.exposed_ns for each in copied), "copy_total_ns": sum(each.total_ns for each in copied),
-        "serial_saved_ns": sum(each.saved_ns for each in serial),
+        "copy_exposed_ns": sum(copy.exposed_ns for copy in copied), "copy_total_ns": sum(copy.total_ns for copy in copied),
+        "serial_saved_ns": sum(run.saved_ns for run in serial),
         "unsteady_launches": brief.launches, "unsteady_ns": brief.total_ns, "unsteady_limit_ns": STEADY_NS,
         "floor_ns": brief.floor_ns,
         "short_limit_ns": SHORT_NS, "gap_limit_ns": GAP_NS, "queue_limit": LIMIT, "queue_full_from": FULL,
                "thresholds_pct_of_wall": NOTABLE_PCT,
     }
-    findings = [each for each in (_graph_finding(numbers), _full_queue_finding(numbers), _outlier_finding(numbers),
+    findings = [finding for finding in (_graph_finding(numbers), _full_queue_finding(numbers), _outlier_finding(numbers),
                                _exposed_copies_finding(numbers, copied, frame),
                                _serial_finding(serial, numbers, frame),
-                               brief_finding(order, brief, wall_ns, numbers["gpus"])) if each]
+                               brief_finding(order, brief, wall_ns, numbers["gpus"])) if finding]
     shown = tables.all_tables(order, leads, queue, short, calls, graph, copied, serial)
     if brief.launches:
         shown.append(cut_to_fit(brief_table(order, brief)))
@@ -177,10 +177,10 @@ def _delay_numbers(order: Order, leads: Any) -> dict[str, Any]:
 
 def _queue_numbers(order: Order, queues: list[Queue], start: int, end: int) -> dict[str, Any]:
     return {
-        "queue_blocked_ns": max((each.blocked_ns for each in queues), default=0),
-            "queue_most": max((each.most for each in queues), default=0),
-        "queues": [{"stream": order.track_text(each.track), "mean": each.mean, "most": each.most, "blocked_ns": each.blocked_ns,
-                    **queue_points(each, start, end)} for each in queues[:DRAWN] if each.steps[0].size],
+        "queue_blocked_ns": max((queue.blocked_ns for queue in queues), default=0),
+            "queue_most": max((queue.most for queue in queues), default=0),
+        "queues": [{"stream": order.track_text(queue.track), "mean": queue.mean, "most": queue.most, "blocked_ns": queue.blocked_ns,
+                    **queue_points(queue, start, end)} for queue in queues[:DRAWN] if queue.steps[0].size],
     }
 
 
@@ -242,7 +242,7 @@ def _graph_finding(numbers: dict[str, Any]) -> Finding | None:
     share = _share(numbers, "graph_won_ns")
     if share < NOTABLE_PCT["won_pct"]:
         return None
-    kept = numbers["kept_gap_ns"]
+    gap_ns = numbers["kept_gap_ns"]
     return Finding(
         "graphs", "high" if share >= 15 else "medium",
         f"The GPU waits {time_text(numbers['graph_won_ns'])} ({pct_text(share)} of the wall time) for "
@@ -252,7 +252,7 @@ def _graph_finding(numbers: dict[str, Any]) -> Finding | None:
         "fuse its "
         "small kernels (torch.compile). Both need fixed shapes.",
         {name: numbers[name] for name in ("graph_won_ns", "graph_won_launches", "short_kernels", "short_pct", "gap_limit_ns")}
-        | {"kept_gap_ns": kept, "share_pct": share}, worth_ns=numbers["graph_won_ns"] / numbers["gpus"])
+        | {"kept_gap_ns": gap_ns, "share_pct": share}, worth_ns=numbers["graph_won_ns"] / numbers["gpus"])
 
 
 def _full_queue_finding(numbers: dict[str, Any]) -> Finding | None:
@@ -309,12 +309,12 @@ def _serial_finding(serial: list[Run], numbers: dict[str, Any], frame: Frame) ->
     name = frame.names[first.name]
     return Finding(
         "serial_kernels", "medium" if _share(numbers, "serial_saved_ns") > 2 else "info",
-        f"{sum(each.launches for each in serial):,} small launches run one after the other on their streams though together they "
+        f"{sum(run.launches for run in serial):,} small launches run one after the other on their streams though together they "
         f"would fit on the GPU: up to {time_text(saved)} ({pct_text(share)} of the kernels' time), most in `{short_name(name)}` "
         f"with "
         f"{plural(first.blocks, 'block')} on {first.sm_count} SMs",
         "If they do not depend on each other, make them one launch (foreach or fused optimizer, grouped or batched GEMM), or put "
         "them "
         "on several streams.",
-        {"serial_saved_ns": saved, "share_pct": share, "launches": sum(each.launches for each in serial), "blocks": first.blocks,
+        {"serial_saved_ns": saved, "share_pct": share, "launches": sum(run.launches for run in serial), "blocks": first.blocks,
          "sm_count": first.sm_count}, worth_ns=saved / numbers["gpus"], kernel=name)

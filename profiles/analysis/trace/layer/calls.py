@@ -97,9 +97,9 @@ class Token:
         """Return "SiLU·mul" and its like of what gates, "SiLU" of a plain activation, "" of all else."""
         if _GATED.search(self.words):
             return "GELU·mul" if "gelu" in self.words.lower() else "SiLU·mul"
-        found = _ACTIVATION.search(self.operator)
+        match = _ACTIVATION.search(self.operator)
         return {"silu": "SiLU", "swish": "SiLU", "gelu": "GELU", "relu": "ReLU", "clamp_min": "ReLU",
-                "hardswish": "hard swish"}[found[1]] if found else ""
+                "hardswish": "hard swish"}[match[1]] if match else ""
 
     @cached_property
     def part(self) -> str:
@@ -163,9 +163,9 @@ def calls_of(frame: Frame, every: LaunchWork) -> Calls:
     columns = (np.where(call >= 0, names[np.maximum(call, 0)], -1), np.where(call >= 0, frame["detail"][np.maximum(call, 0)], -1),
                names[every.rows[longest]], every.work[first], backward.astype(np.int64), hint)
     codes = np.stack([column.astype(np.int64) for column in columns])
-    _, at, token = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+    _, examples, token = np.unique(codes, axis=1, return_index=True, return_inverse=True)
     tokens, precision = [], []
-    for place in at.tolist():
+    for place in examples.tolist():
         number = int(every.work[first[place]])
         work = every.works[number] if number >= 0 else None
         kernel = frame.names[int(names[every.rows[longest[place]]])]
@@ -199,8 +199,8 @@ def _hints(frame: Frame, host: Ints) -> tuple[list[str], Ints]:
     table = np.zeros(len(frame.names), np.int64)
     for code in np.unique(frame["name"][rows]).tolist():
         name = frame.names[code][:500]
-        told = next((part for part, pattern in _HINTS if pattern.search(name)), "")
-        table[code] = parts.index(told or part_of_range(name))
+        hint = next((part for part, pattern in _HINTS if pattern.search(name)), "")
+        table[code] = parts.index(hint or part_of_range(name))
     inner = frame.nearest(rows)[np.maximum(host, 0)]
     return parts, np.where((host >= 0) & (inner >= 0), table[frame["name"][np.maximum(inner, 0)]], 0).astype(np.int64)
 

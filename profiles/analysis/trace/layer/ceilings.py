@@ -38,11 +38,11 @@ class Ceilings:
 
     def rate(self, key: str) -> tuple[float, str] | None:
         """Return the ceiling and where it is from ("measured", "data sheet"); None where neither is known."""
-        for each in dict.fromkeys((key, _INSTEAD.get(key, key), _CUDA_CORES.get(key, key))):
-            if each in self.measured:
-                return self.measured[each], "measured"
-            if each in self.sheet:
-                return self.sheet[each], "data sheet"
+        for name in dict.fromkeys((key, _INSTEAD.get(key, key), _CUDA_CORES.get(key, key))):
+            if name in self.measured:
+                return self.measured[name], "measured"
+            if name in self.sheet:
+                return self.sheet[name], "data sheet"
         return None
 
 
@@ -85,7 +85,7 @@ def judge(flop: float | None, moved: float | None, total_ns: float, launches: in
     compute_ns = 1e9 * flop / peak[0] if flop is not None and peak else None
     memory_ns = 1e9 * moved / dram[0] if moved is not None and dram else None
     limit = "compute" if (compute_ns or 0.0) > (memory_ns or 0.0) else "memory"
-    floor = max((each for each in (compute_ns, memory_ns) if each is not None), default=None)
+    floor = max((bound_ns for bound_ns in (compute_ns, memory_ns) if bound_ns is not None), default=None)
     used = peak if limit == "compute" else dram
     share = 100.0 * floor / total_ns if floor else None
     name = gpus.PRECISIONS.get(precision, precision) if limit == "compute" else "DRAM"
@@ -107,8 +107,8 @@ def _mark(share: float | None, limit: str, precision: str, moved_each: float, fl
     rate, origin = ceilings.rate(key) or (0.0, "")
     sheet = Ceilings(ceilings.gpu, ceilings.sheet, {}).rate(key)
     if origin == "measured" and sheet and rate * share / 100.0 <= sheet[0]:
-        said = si_text(sheet[0], "FLOP/s" if limit == "compute" else "B/s")
-        return ABOVE_MEASURED, f"{ceilings.label or 'what was measured'} reached less; the data sheet allows {said}"
+        sheet_text = si_text(sheet[0], "FLOP/s" if limit == "compute" else "B/s")
+        return ABOVE_MEASURED, f"{ceilings.label or 'what was measured'} reached less; the data sheet allows {sheet_text}"
     if limit == "compute":
         more = ("TF32 instead of FP32, " if precision == "fp32" else "") + "a sparse product, a narrower type (FP8) than recorded"
         return IMPOSSIBLE, f"the shapes may be of another call; else {more}, or a mask that leaves work out"
@@ -148,7 +148,7 @@ def floors_of(frame: Frame) -> LaunchFloors:
     peak, dram = rates[:, 0], rates[:, 1]
     compute = frame["category"][kernels] == Category.COMPUTE
     floors[compute] = 1e9 * np.fmax(every.flop / peak, every.bytes / dram)
-    is_product = np.array([one.kind in PRODUCTS for one in every.works] + [False], np.bool_)[every.work]
+    is_product = np.array([work.kind in PRODUCTS for work in every.works] + [False], np.bool_)[every.work]
     flop[compute] = np.where(is_product, every.flop, np.nan)
     return LaunchFloors(floors, flop)
 
@@ -157,6 +157,6 @@ def _rates(every: LaunchWork, frame: Frame, at: int, ceilings: Ceilings) -> tupl
     """Operations and bytes per second that the launch at `at` could reach; NaN where the GPU or the type is not known."""
     number = int(every.work[at])
     precision = precision_of(every.works[number], frame.text(int(every.rows[at]))) if number >= 0 else ""
-    known = ceilings.rate(precision) if precision else None, ceilings.rate("dram")
-    peak, dram = (each[0] if each else float("nan") for each in known)
+    rates = ceilings.rate(precision) if precision else None, ceilings.rate("dram")
+    peak, dram = (rate[0] if rate else float("nan") for rate in rates)
     return peak, dram

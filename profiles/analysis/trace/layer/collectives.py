@@ -59,13 +59,13 @@ def collective_work(frame: Frame) -> list[CollectiveWork]:
     order = stable_order(every.dur_ns)
     longest[index[order]] = order
     out = []
-    for at in stable_order(-total)[:MOST_ROWS].tolist():
-        name, number, size = (int(each) for each in keys[:, at])
+    for group in stable_order(-total)[:MOST_ROWS].tolist():
+        name, number, size = (int(cell) for cell in keys[:, group])
         kind = every.kinds[number]
         ranks = kind.ranks or every.world
         factor, message = bus_factor(kind.operation, ranks), None if size == MISSING else size
         out.append(CollectiveWork(
-            frame.names[name], kind.operation, ranks, type_text(kind.dtype), int(count[at]), int(total[at]), message,
+            frame.names[name], kind.operation, ranks, type_text(kind.dtype), int(count[group]), int(total[group]), message,
             round(message * factor) if message is not None and factor is not None else None,
-            int(frame["id"][every.rows[longest[at]]])))
+            int(frame["id"][every.rows[longest[group]]])))
     return out

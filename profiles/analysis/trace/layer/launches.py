@@ -83,9 +83,9 @@ def shapes_typed(dims: str) -> list[list[int]]:
 def typed_works(typed: Mapping[str, Any]) -> dict[str, Work]:
     """Return the work of each kernel that somebody typed; what no longer means any is left out."""
     works = {}
-    for kernel, said in list(typed.items())[:MOST_TYPED]:
+    for kernel, entry in list(typed.items())[:MOST_TYPED]:
         try:
-            works[kernel] = typed_work(str(said["operator"]), str(said["dims"]), str(said["dtype"]))
+            works[kernel] = typed_work(str(entry["operator"]), str(entry["dims"]), str(entry["dtype"]))
         except (Refused, KeyError, TypeError):
             continue
     return works
@@ -121,12 +121,12 @@ def launch_work(frame: Frame, typed: Mapping[str, Work] | None = None) -> Launch
     work = add_parameter_sizes(frame, rows, call, work, works)
     names = frame["name"][rows].astype(np.int64)
     is_typed = np.zeros(rows.size, np.bool_)
-    for kernel, one in (typed or {}).items():
+    for kernel, entry in (typed or {}).items():
         mine = (work < 0) & (names == _code(frame, kernel))
         if mine.any():
             work[mine], is_typed = len(works), is_typed | mine
             call[mine] = NONE
-            works.append(one)
+            works.append(entry)
     is_part = _parts(frame, names, work, works) & ~is_typed
     share, is_part = _shares(call, ns, is_part, work)
     flop, moved = _amounts(frame, names, work, works)
@@ -147,12 +147,12 @@ def _calls(frame: Frame, rows: Ints) -> Ints:
         of_graph = (launched >= 0) & np.isin(frame["name"][np.maximum(launched, 0)], replays)
         call[of_graph] = NONE
     for _ in range(CLIMBED):
-        known = np.flatnonzero(call >= 0)
-        first, kind = frame.number_calls(call[known])
+        positions = np.flatnonzero(call >= 0)
+        first, kind = frame.number_calls(call[positions])
         if first.size > MOST_ARGUMENTS:
             return np.full(rows.size, NONE, np.int64)
-        bare = np.array([_is_bare(frame, int(call[known[at]])) for at in first.tolist()] or [False], np.bool_)
-        moving = known[bare[kind]] if known.size else known
+        bare = np.array([_is_bare(frame, int(call[positions[position]])) for position in first.tolist()] or [False], np.bool_)
+        moving = positions[bare[kind]] if positions.size else positions
         if not moving.size:
             break
         outer = frame.enclosing(frame.parent[call[moving]], Category.CPU_OP)
@@ -169,24 +169,24 @@ def _is_bare(frame: Frame, row: int) -> bool:
 def _works(frame: Frame, call: Ints) -> tuple[Ints, list[Work]]:
     """Number the work of each launch's operator; each distinct (name, arguments) is read once."""
     work = np.full(call.size, NONE, np.int64)
-    known = np.flatnonzero(call >= 0)
-    first, kind = frame.number_calls(call[known])
+    positions = np.flatnonzero(call >= 0)
+    first, kind = frame.number_calls(call[positions])
     works: list[Work] = []
     of_kind = np.full(max(first.size, 1), NONE, np.int64)
-    for at, place in enumerate(first.tolist()[:MOST_ARGUMENTS]):
-        row = int(call[known[place]])
-        made = work_of_call(frame.text(row), frame.arguments(row))
-        if made is not None:
-            of_kind[at] = len(works)
-            works.append(made)
-    if known.size:
-        work[known] = of_kind[kind]
+    for index, place in enumerate(first.tolist()[:MOST_ARGUMENTS]):
+        row = int(call[positions[place]])
+        call_work = work_of_call(frame.text(row), frame.arguments(row))
+        if call_work is not None:
+            of_kind[index] = len(works)
+            works.append(call_work)
+    if positions.size:
+        work[positions] = of_kind[kind]
     return work, works
 
 
 def _parts(frame: Frame, names: Ints, work: Ints, works: list[Work]) -> Bools:
     """Return which launches only help a product: by their kernels' names."""
-    heavy = np.array([one.kind in PRODUCTS for one in works] or [False], np.bool_)
+    heavy = np.array([entry.kind in PRODUCTS for entry in works] or [False], np.bool_)
     candidates = (work >= 0) & heavy[np.maximum(work, 0)]
     out = np.zeros(names.size, np.bool_)
     if candidates.any():
@@ -199,30 +199,30 @@ def _parts(frame: Frame, names: Ints, work: Ints, works: list[Work]) -> Bools:
 def _shares(call: Ints, ns: Ints, is_part: Bools, work: Ints) -> tuple[Floats, Bools]:
     """Return each launch's share of its call's work, and which are parts: where every kernel of a call is one, none is."""
     share = np.ones(call.size)
-    known = np.flatnonzero((call >= 0) & (work >= 0))
-    if not known.size:
+    positions = np.flatnonzero((call >= 0) & (work >= 0))
+    if not positions.size:
         return share, is_part
-    codes, index = np.unique(call[known], return_inverse=True)
+    codes, index = np.unique(call[positions], return_inverse=True)
     index = index.reshape(-1)
-    mains = np.bincount(index, ~is_part[known], codes.size)
+    mains = np.bincount(index, ~is_part[positions], codes.size)
     is_part = is_part.copy()
-    is_part[known] &= mains[index] > 0
-    own = ~is_part[known]
-    total = np.bincount(index[own], np.maximum(ns[known][own], 1), codes.size)
-    share[known] = np.where(own, np.maximum(ns[known], 1) / np.maximum(total[index], 1), 0.0)
+    is_part[positions] &= mains[index] > 0
+    own = ~is_part[positions]
+    total = np.bincount(index[own], np.maximum(ns[positions][own], 1), codes.size)
+    share[positions] = np.where(own, np.maximum(ns[positions], 1) / np.maximum(total[index], 1), 0.0)
     return share, is_part
 
 
 def _amounts(frame: Frame, names: Ints, work: Ints, works: list[Work]) -> tuple[Floats, Floats]:
     """FLOP and bytes of each launch's call. Lists have no type in the file: the kernel's name may state it."""
-    flop = np.array([np.nan if one.flop is None else float(one.flop) for one in works] + [np.nan])
-    moved = np.array([np.nan if one.bytes is None else float(one.bytes) for one in works] + [np.nan])
+    flop = np.array([np.nan if entry.flop is None else float(entry.flop) for entry in works] + [np.nan])
+    moved = np.array([np.nan if entry.bytes is None else float(entry.bytes) for entry in works] + [np.nan])
     bytes_of_launch = moved[work]
-    untyped = np.array([one.bytes is None and one.elements is not None for one in works] + [False], np.bool_)[work]
+    untyped = np.array([entry.bytes is None and entry.elements is not None for entry in works] + [False], np.bool_)[work]
     if untyped.any():
         codes, index = np.unique(names[untyped], return_inverse=True)
         size = np.array([_element_bytes(frame.names[code]) or np.nan for code in codes.tolist()])
-        elements = np.array([float(one.elements or 0) for one in works] + [np.nan])
+        elements = np.array([float(entry.elements or 0) for entry in works] + [np.nan])
         bytes_of_launch = bytes_of_launch.copy()
         bytes_of_launch[untyped] = elements[work[untyped]] * size[index.reshape(-1)]
     return flop[work], bytes_of_launch
@@ -240,7 +240,7 @@ def gpu_of_rows(frame: Frame, rows: Ints) -> tuple[Ints, list[str]]:
     named = {device.index: device.name for device in frame.devices}
     only = next(iter(named.values())) if len(set(named.values())) == 1 else ""
     devices, index = np.unique(frame["device"][rows], return_inverse=True)
-    names = [named.get(int(each), only) or only for each in devices.tolist()]
+    names = [named.get(int(gpu), only) or only for gpu in devices.tolist()]
     models = list(dict.fromkeys(names)) or [""]
     place = np.array([models.index(name) for name in names] or [0], np.int64)
     return (place[index.reshape(-1)] if rows.size else np.empty(0, np.int64)), models

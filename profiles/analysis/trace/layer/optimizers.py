@@ -39,17 +39,17 @@ _SGD, _SGD_MOMENTUM = (2, 3), (5, 5)
 
 def multi_tensor(call: Call) -> Work | None:
     """Return the work of `_foreach_…` and `_fused_…` by the lists of tensors whose sizes the call records."""
-    lists = [tensors for at in range(min(len(call.dims), 8)) if (tensors := call.tensor_list(at))]
+    lists = [tensors for argument in range(min(len(call.dims), 8)) if (tensors := call.tensor_list(argument))]
     if not lists or (not call.base.startswith("_fused_") and len(lists) != _lists(call)):
         return None
-    elements = sum(each.elements for each in lists[0])
-    given = [sum(each.elements for each in tensors) for tensors in lists]
+    elements = sum(tensor.elements for tensor in lists[0])
+    given = [sum(tensor.elements for tensor in tensors) for tensors in lists]
     uneven = call.base.startswith("_foreach_") and len(set(given)) > 1          # a list of one-element tensors beside the others
     return _work(call, len(lists[0]), elements, sum(given) + elements if uneven else None)
 
 
 def _lists(call: Call) -> int:
-    return sum(call.type(at) == "TensorList" for at in range(len(call.dims)))
+    return sum(call.type(argument) == "TensorList" for argument in range(len(call.dims)))
 
 
 def _work(call: Call, tensors: int, elements: int, moved: int | None = None, note: str = "") -> Work | None:
@@ -92,17 +92,17 @@ def add_parameter_sizes(frame: Frame, rows: Ints, call: Ints, work: Ints, works:
         return work
     sizes_of = _sizes_by_blocks(_backward_passes(frame, every))
     blocks = _blocks(frame, rows[mine], call[mine])
-    work, made = work.copy(), dict[tuple[int, int, int], int]()
+    work, numbers = work.copy(), dict[tuple[int, int, int], int]()
     for row in lacking.tolist():
         if (sizes := sizes_of.get(blocks.get(row, 0))) is None:
             continue
         key = (int(frame["name"][row]), int(frame["detail"][row]), blocks[row])
-        if key not in made:
-            one = _work(Call(frame.text(row), frame.arguments(row)), *sizes, note="sizes of the gradients of a backward pass")
-            made[key] = -1 if one is None else len(works)
-            works += [] if one is None else [one.bounded()]
-        if made[key] >= 0:
-            work[mine[call[mine] == row]] = made[key]
+        if key not in numbers:
+            entry = _work(Call(frame.text(row), frame.arguments(row)), *sizes, note="sizes of the gradients of a backward pass")
+            numbers[key] = -1 if entry is None else len(works)
+            works += [] if entry is None else [entry.bounded()]
+        if numbers[key] >= 0:
+            work[mine[call[mine] == row]] = numbers[key]
     return work
 
 
@@ -116,14 +116,14 @@ def _backward_passes(frame: Frame, steps: Ints) -> list[Sizes]:
     ends = np.sort(frame["start_ns"][steps])
     between = np.searchsorted(ends, frame["start_ns"][gradients])
     passes: dict[tuple[str | None, int], Sizes] = {}
-    known: dict[int, tuple[int, ...]] = {}
+    shapes: dict[int, tuple[int, ...]] = {}
     for row, place in zip(gradients.tolist(), between.tolist(), strict=True):
         detail = int(frame["detail"][row])
-        if detail not in known:
+        if detail not in shapes:
             tensor = Call(_ACCUMULATES, frame.arguments(row)).tensor(0)
-            known[detail] = tensor.shape if tensor is not None else ()
+            shapes[detail] = tensor.shape if tensor is not None else ()
         process = frame.tracks[int(frame["track"][row])].pid
-        passes.setdefault((process, place), Counter())[known[detail]] += 1
+        passes.setdefault((process, place), Counter())[shapes[detail]] += 1
     return [sizes for sizes in passes.values() if () not in sizes]
 
 
@@ -144,13 +144,13 @@ def _sizes_by_blocks(passes: Sequence[Sizes]) -> dict[int, tuple[int, int]]:
     Gradients of a pass as they are come before a part of them: those of one of several micro-batches.
     """
     whole, part = defaultdict[int, set[tuple[int, int]]](set), defaultdict[int, set[tuple[int, int]]](set)
-    for sizes in map(Counter, map(dict, {frozenset(each.items()) for each in passes})):        # passes repeat each other
+    for sizes in map(Counter, map(dict, {frozenset(counter.items()) for counter in passes})):        # passes repeat each other
         common = reduce(gcd, sizes.values())
         whole[_chunks(sizes, 1)].add(_sums(sizes, 1))
         for times in range(2, MOST_MICRO_BATCHES + 1):
             if common % times == 0:
                 part[_chunks(sizes, times)].add(_sums(sizes, times))
-    return {blocks: next(iter(found)) for blocks, found in {**part, **whole}.items() if blocks > 0 and len(found) == 1}
+    return {blocks: next(iter(sums)) for blocks, sums in {**part, **whole}.items() if blocks > 0 and len(sums) == 1}
 
 
 def _chunks(sizes: Sizes, times: int) -> int:

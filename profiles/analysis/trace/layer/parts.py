@@ -47,21 +47,21 @@ _ROTARY = re.compile("xntxa")
 def written_out(row: Sequence[Token]) -> Iterator[tuple[str, range]]:
     """Yield (part, its places) for calls in order."""
     letters = "".join(_LETTERS.get(token.operator.removeprefix("aten::"), ".") for token in row)
-    for found in _RMS.finditer(letters):
-        first, last = found.start(2), found.end(2)
+    for match in _RMS.finditer(letters):
+        first, last = match.start(2), match.end(2)
         size = _text(row[first])
         if not _fits(row[last - 1], size):
             continue
-        if found[1] and _text(row[first - 1]) == size:
+        if match[1] and _text(row[first - 1]) == size:
             first -= 1
-        if found[3] and _text(row[last]) == size:
+        if match[3] and _text(row[last]) == size:
             last += 1
-        if found[4] and last + 1 == found.end() and _fits(row[last], size):
+        if match[4] and last + 1 == match.end() and _fits(row[last], size):
             last += 1
         yield "RMS norm", range(first, last)
-    for found in _ROTARY.finditer(letters):
-        places = range(found.start(), found.end())
-        if all(_fits(row[at], _text(row[places[-1]])) for at in (places[0], places[3])):
+    for match in _ROTARY.finditer(letters):
+        places = range(match.start(), match.end())
+        if all(_fits(row[place], _text(row[places[-1]])) for place in (places[0], places[3])):
             yield "rotary embedding", places
 
 
@@ -120,23 +120,23 @@ def parts_of(calls: Calls) -> Parts:
     if calls.token.size > MOST_CALLS:
         return parts
     tokens = calls.tokens
-    wanted = np.array([_matters(token) for token in tokens] or [False], np.bool_)[calls.token]
+    is_relevant = np.array([_matters(token) for token in tokens] or [False], np.bool_)[calls.token]
     sizes_of: dict[tuple[int, ...], set[str]] = {}
     is_backward = np.array([token.is_backward for token in tokens] or [False], np.bool_)[calls.token]
     for device in np.unique(calls.device).tolist():
         every = np.flatnonzero((calls.device == device) & ~is_backward)
-        for label, found in written_out([tokens[code] for code in calls.token[every].tolist()]):
-            parts.part[every[found]] = parts.number(label)
-        places = np.flatnonzero(wanted & (calls.device == device))
+        for label, span in written_out([tokens[code] for code in calls.token[every].tolist()]):
+            parts.part[every[span]] = parts.number(label)
+        places = np.flatnonzero(is_relevant & (calls.device == device))
         row = [tokens[code] for code in calls.token[places].tolist()]
-        forward = [at for at, token in enumerate(row) if not token.is_backward]
-        labels = _label([row[at] for at in forward])
-        for at, label in labels.items():
-            parts.part[places[forward[at]]] = parts.number(label)
-            token = row[forward[at]]
+        forward = [index for index, token in enumerate(row) if not token.is_backward]
+        labels = _label([row[index] for index in forward])
+        for index, label in labels.items():
+            parts.part[places[forward[index]]] = parts.number(label)
+            token = row[forward[index]]
             if token.work is not None and token.work.kind == "product" and token.work.sizes:
                 sizes_of.setdefault(tuple(sorted(token.work.sizes[1:])), set()).add(label)
-        anchors = [row[forward[at]] for at, label in labels.items() if label in (ATTENTION, WEIGHTS)]
+        anchors = [row[forward[index]] for index, label in labels.items() if label in (ATTENTION, WEIGHTS)]
         parts.layers += len(anchors)
         parts.sized_layers += sum(token.work is not None for token in anchors)
         backward = parts.backward_layers
@@ -152,16 +152,16 @@ def _matters(token: Token) -> bool:
 def _label_backward(parts: Parts, places: Ints, row: Sequence[Token], sizes_of: dict[tuple[int, ...], set[str]]) -> None:
     """Gradients of a product multiply the same three sizes in another order: known where one part alone has them."""
     passed = 0
-    for at, token in enumerate(row):
+    for index, token in enumerate(row):
         if not token.is_backward:
             continue
         if token.kind == "attention":
-            parts.part[places[at]] = parts.number(f"{ATTENTION}, backward")
+            parts.part[places[index]] = parts.number(f"{ATTENTION}, backward")
             passed += 1
         elif token.work is not None and token.work.kind == "product" and token.work.sizes:
             labels = sizes_of.get(tuple(sorted(token.work.sizes[1:])), set())
             if len(labels) == 1:
-                parts.part[places[at]] = parts.number(f"{next(iter(labels))}, backward")
+                parts.part[places[index]] = parts.number(f"{next(iter(labels))}, backward")
     parts.backward_layers += passed
 
 
@@ -186,11 +186,11 @@ def _attentions(row: Sequence[Token], labels: dict[int, str]) -> list[Layout]:
             labels[at] = ATTENTION
             layouts.append(Layout(at, at, *((sizes[1], sizes[2], sizes[5]) if len(sizes) == 6 else ())))
         elif token.kind == "softmax" and token.work is not None:
-            scores = next((each for each in range(at - 1, max(-1, at - _APART), -1) if row[each].kind == "product"), None)
+            scores = next((place for place in range(at - 1, max(-1, at - _APART), -1) if row[place].kind == "product"), None)
             values = next((each for each in range(at + 1, min(len(row), at + _APART)) if row[each].kind == "product"), None)
             if scores is None or values is None:
                 continue
-            a, b = (row[each].work for each in (scores, values))
+            a, b = (row[place].work for place in (scores, values))
             if a is None or b is None or len(a.sizes) != 4 or len(b.sizes) != 4 or a.sizes[0] < 2 or a.sizes[0] != b.sizes[0]:
                 continue
             if a.sizes[2] == b.sizes[3] and a.sizes[1] == b.sizes[1]:
@@ -200,7 +200,7 @@ def _attentions(row: Sequence[Token], labels: dict[int, str]) -> list[Layout]:
 
 
 def _products(row: Sequence[Token], places: range, labels: dict[int, str]) -> list[int]:
-    return [at for at in places if row[at].kind == "product" and at not in labels]
+    return [place for place in places if row[place].kind == "product" and place not in labels]
 
 
 def _mnk(token: Token) -> tuple[int, int, int] | None:
@@ -216,11 +216,11 @@ def _label_queries(row: Sequence[Token], places: range, layout: Layout, labels: 
         return
     heads, kv_heads, head = layout.heads, layout.kv_heads, layout.head_size
     if head is None:
-        if len(products) in (1, 3) and not any(_mnk(row[at]) for at in products):
+        if len(products) in (1, 3) and not any(_mnk(row[product]) for product in products):
             labels |= dict.fromkeys(products, QKV if len(products) == 1 else SEPARATE)
         return
     last = products[-3:]
-    known = [size for at in last if (size := _mnk(row[at])) is not None]
+    known = [size for product in last if (size := _mnk(row[product])) is not None]
     if not known or _mnk(row[last[-1]]) is None:
         return
     if heads is None or kv_heads is None:                  # plain attention tells the size of a head alone: n = 3·k of one product
@@ -229,8 +229,8 @@ def _label_queries(row: Sequence[Token], places: range, layout: Layout, labels: 
     elif known[-1][1] == (heads + 2 * kv_heads) * head:
         labels[last[-1]] = QKV
     elif [each[1] for each in known] == [heads * head, kv_heads * head, kv_heads * head] and len({each[2] for each in known}) == 1:
-        for at, name in zip(last, (Q, KV, KV) if heads != kv_heads else (SEPARATE,) * 3, strict=True):
-            labels[at] = name
+        for product, name in zip(last, (Q, KV, KV) if heads != kv_heads else (SEPARATE,) * 3, strict=True):
+            labels[product] = name
 
 
 def _label_behind(row: Sequence[Token], places: range, layout: Layout, labels: dict[int, str], *, is_last: bool) -> int:
@@ -239,7 +239,7 @@ def _label_behind(row: Sequence[Token], places: range, layout: Layout, labels: d
     if not products:
         return places.start
     first = _mnk(row[products[0]])
-    acts = [at for at in places if row[at].activation]
+    acts = [place for place in places if row[place].activation]
     if first is None:
         return _label_by_order(row, places, products, acts, layout, labels, is_last=is_last)
     hidden = first[1]
@@ -257,15 +257,15 @@ def _label_behind(row: Sequence[Token], places: range, layout: Layout, labels: d
 def _label_feed_forward(row: Sequence[Token], products: Sequence[int], acts: Sequence[int], hidden: int,
                         labels: dict[int, str]) -> int | None:
     """Gate and up take hidden to the inner size, down takes it back; returns where down stands."""
-    sized = [(at, size) for at in products if (size := _mnk(row[at])) is not None]
+    sized = [(product, size) for product in products if (size := _mnk(row[product])) is not None]
     if not acts:
         return None
-    for place, (at, (m, n, k)) in enumerate(sized):
+    for place, (product, (m, n, k)) in enumerate(sized):
         if n != hidden or place == 0:
             continue
         upward = [(other, size) for other, size in sized[:place] if size[2] == hidden and size[0] == m]
         inner = {size[1] for _, size in upward}
-        if len(inner) != 1 or not upward or len(upward) > 2 or not any(upward[0][0] < act < at for act in acts):
+        if len(inner) != 1 or not upward or len(upward) > 2 or not any(upward[0][0] < act < product for act in acts):
             continue
         wide = inner.pop()
         if wide == k:
@@ -274,8 +274,8 @@ def _label_feed_forward(row: Sequence[Token], products: Sequence[int], acts: Seq
             name = GATE_UP
         else:
             continue
-        labels |= {other: name for other, _ in upward} | {at: DOWN}
-        return at
+        labels |= {other: name for other, _ in upward} | {product: DOWN}
+        return product
     return None
 
 
@@ -298,12 +298,12 @@ def _label_by_order(row: Sequence[Token], places: range, products: Sequence[int]
     if len(acts) != 1:
         return products[0]
     if acts[0] in products:                                # gate, up and activation in one kernel, a router may stand before it
-        behind = [at for at in products if at > acts[0]]
+        behind = [product for product in products if product > acts[0]]
         labels |= {products[0]: OUTPUT, acts[0]: GATE_UP} if products[0] != acts[0] else {acts[0]: GATE_UP}
         labels |= {behind[0]: DOWN} if behind else {}
         return (behind[0] if behind else acts[0]) + 1
     labels[acts[0]] = row[acts[0]].activation
-    ahead, behind = [at for at in products if at < acts[0]], [at for at in products if at > acts[0]]
+    ahead, behind = [product for product in products if product < acts[0]], [product for product in products if product > acts[0]]
     fits = len(ahead) in (2, 3) and (len(behind) in (2, 4) or (is_last and len(behind) >= 1)) and layout.head_size is None
     if not fits:
         return products[-1] + 1

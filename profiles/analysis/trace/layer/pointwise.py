@@ -101,8 +101,8 @@ def concatenation(call: Call) -> Work | None:
     tensors = call.tensor_list(0)
     if not tensors:
         return None
-    elements = sum(each.elements for each in tensors)
-    shown = " + ".join(times_text(each.shape) for each in tensors[:3]) + (" + …" if len(tensors) > 3 else "")
+    elements = sum(tensor.elements for tensor in tensors)
+    shown = " + ".join(times_text(tensor.shape) for tensor in tensors[:3]) + (" + …" if len(tensors) > 3 else "")
     return Work("movement", 0, None, "", f"{shown}, {elements} elements", elements=2 * elements)
 
 
@@ -139,7 +139,7 @@ GATED = 5                           # SiLU(a)·b: negate, exp, add, divide, mult
 def pointwise(call: Call) -> Work | None:
     """Return the work of an operator of OPERATIONS."""
     operands = call.tensors()
-    shape = broadcast(*(each.shape for each in operands)) if operands else None
+    shape = broadcast(*(operand.shape for operand in operands)) if operands else None
     if shape is None:
         return None
     dtype = _promoted(operands)
@@ -152,7 +152,7 @@ def pointwise(call: Call) -> Work | None:
     if call.base == "native_dropout":
         written = sum_bytes((written, result))                      # the mask
     return Work("elementwise", OPERATIONS[call.base] * result, sum_bytes((*operands, written)), dtype,
-                " and ".join(dict.fromkeys(times_text(each.shape) for each in operands if each.shape)) or "1")
+                " and ".join(dict.fromkeys(times_text(operand.shape) for operand in operands if operand.shape)) or "1")
 
 
 def _promoted(operands: list[Tensor]) -> str:
@@ -160,11 +160,11 @@ def _promoted(operands: list[Tensor]) -> str:
 
     fp16 with bf16 gives fp32.
     """
-    kinds = {each.dtype for each in operands if each.shape} or {each.dtype for each in operands}
+    kinds = {operand.dtype for operand in operands if operand.shape} or {operand.dtype for operand in operands}
     if {"fp16", "bf16"} <= kinds:
         return "fp32"
-    known = [kind for kind in _RANKS if kind in kinds]
-    return known[-1] if known and len(known) == len(kinds) else ""
+    dtypes = [kind for kind in _RANKS if kind in kinds]
+    return dtypes[-1] if dtypes and len(dtypes) == len(kinds) else ""
 
 
 def unary_gated(call: Call) -> Work | None:

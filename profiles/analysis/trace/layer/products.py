@@ -37,8 +37,8 @@ def _work(call: Call, problem: Problem) -> Work | None:
     if problem.m is None or problem.n is None or problem.k is None:
         return None
     moved, note = problem.bytes, ""
-    at = _BIASED.get(call.op.rstrip("_") if call.op.startswith("add") or call.op.startswith("badd") else call.op)
-    bias = call.tensor(at) if at is not None else None
+    position = _BIASED.get(call.op.rstrip("_") if call.op.startswith("add") or call.op.startswith("badd") else call.op)
+    bias = call.tensor(position) if position is not None else None
     if moved is not None and bias is not None:
         moved = sum_bytes((moved, bias))
     if problem.groups > 1:
@@ -67,7 +67,7 @@ def fused_experts(call: Call) -> Work | None:
     2·T·chosen·(2f·h + h·f) FLOP; of E experts at most T·chosen are read.
     """
     rows, w1, w2 = call.tensor(0), call.tensor(1), call.tensor(2)
-    chosen = next((each for at in (4, 3) if (each := call.tensor(at)) is not None and len(each.shape) == 2), None)
+    chosen = next((tensor for position in (4, 3) if (tensor := call.tensor(position)) is not None and len(tensor.shape) == 2), None)
     if rows is None or w1 is None or w2 is None or chosen is None:
         return None
     if len(w1.shape) != 3 or len(w2.shape) != 3 or len(rows.shape) != 2:
@@ -107,21 +107,21 @@ def convolution_backward(call: Call) -> Work | None:
 
     Each is as many FLOP as the forward (torch.utils.flop_counter, conv_backward_flop).
     """
-    gradient, image, weight = (call.tensor(at) for at in range(3))
+    gradient, image, weight = (call.tensor(position) for position in range(3))
     if gradient is None or image is None or weight is None or not len(gradient.shape) == len(image.shape) == len(weight.shape) > 2:
         return None
     if call.flag(7) is True:
-        one = 2 * image.elements * prod(weight.shape[1:])
+        flop = 2 * image.elements * prod(weight.shape[1:])
     elif gradient.shape[1] == weight.shape[0]:
-        one = 2 * gradient.elements * prod(weight.shape[1:])
+        flop = 2 * gradient.elements * prod(weight.shape[1:])
     else:
         return None
     mask = call.values(10)
-    asked = [bool(each) for each in mask[:2]] if len(mask) == 3 else [True, True]
-    results = [tensor for tensor, wanted in zip((image, weight), asked, strict=True) if wanted]
-    needed = [tensor for tensor, wanted in ((weight, asked[0]), (image, asked[1])) if wanted]
+    flags = [bool(flag) for flag in mask[:2]] if len(mask) == 3 else [True, True]
+    results = [tensor for tensor, is_needed in zip((image, weight), flags, strict=True) if is_needed]
+    needed = [tensor for tensor, is_needed in ((weight, flags[0]), (image, flags[1])) if is_needed]
     note = "" if len(mask) == 3 else "both gradients: which were asked for is not recorded"
-    return Work("convolution", one * sum(asked), sum_bytes((gradient, *needed, *results)), image.dtype,
+    return Work("convolution", flop * sum(flags), sum_bytes((gradient, *needed, *results)), image.dtype,
                 "backward, " + _sizes_text(weight.shape, image.shape), note=note)
 
 
@@ -181,7 +181,7 @@ FORMS: dict[str, Form] = {          # native_functions.yaml of pytorch/pytorch; 
 def attention(call: Call) -> Work | None:
     """Return the work of one call of FORMS; None where the sizes of Q, K and V do not fit together."""
     form = FORMS[call.op]
-    query, key, value = (call.tensor(form.query + at) for at in range(3))
+    query, key, value = (call.tensor(form.query + offset) for offset in range(3))
     if query is None or key is None or value is None or not len(query.shape) == len(key.shape) == len(value.shape):
         return None
     causal = call.whole(form.causal) not in (0, None) if form.masks else call.flag(form.causal)

@@ -65,20 +65,20 @@ def rows_of(frame: Frame, every: LaunchWork, calls: Calls, parts: Parts) -> list
     order = np.lexsort((calls.ns, index))
     last = np.zeros(count.size, np.int64)
     last[index[order]] = order
-    for at in stable_order(-ns).tolist():
-        code, number, model = (int(each) for each in pairs[:, at])
+    for group in stable_order(-ns).tolist():
+        code, number, model = (int(cell) for cell in pairs[:, group])
         token, name = calls.tokens[code], parts.names[number]
         made = _row(token, name, calls.precision[code], models[model])
         row = rows.setdefault((made.part, made.operator, made.sizes, made.dtype, made.gpu, str(made.is_sized)), made)
-        work, many = token.work, int(count[at])
+        work, many = token.work, int(count[group])
         row.calls += many
-        row.launches += int(launches[at])
-        row.total_ns += int(ns[at])
+        row.launches += int(launches[group])
+        row.total_ns += int(ns[group])
         row.flop = None if row.flop is None or work is None or work.flop is None else row.flop + many * float(work.flop)
-        row.bytes = None if row.bytes is None or np.isnan(every_bytes[at]) else row.bytes + float(every_bytes[at])
-        if calls.ns[last[at]] > row.longest_ns:
-            row.longest_ns, row.longest = int(calls.ns[last[at]]), int(frame["id"][calls.longest[last[at]]])
-    place = {name: at for at, name in enumerate(ORDER)}
+        row.bytes = None if row.bytes is None or np.isnan(every_bytes[group]) else row.bytes + float(every_bytes[group])
+        if calls.ns[last[group]] > row.longest_ns:
+            row.longest_ns, row.longest = int(calls.ns[last[group]]), int(frame["id"][calls.longest[last[group]]])
+    place = {name: position for position, name in enumerate(ORDER)}
 
     def rank(row: Row) -> tuple[int, int, int]:
         base = row.part.removesuffix(", backward")
@@ -88,7 +88,7 @@ def rows_of(frame: Frame, every: LaunchWork, calls: Calls, parts: Parts) -> list
 
 def _bytes(every: LaunchWork, calls: Calls) -> Floats:
     """Bytes of each call: of its work, or where lists have no type in the file, what their kernels' names say."""
-    by_work = np.array([np.nan if one.bytes is None else float(one.bytes) for one in every.works] + [np.nan])
+    by_work = np.array([np.nan if entry.bytes is None else float(entry.bytes) for entry in every.works] + [np.nan])
     work = every.work[calls.gpu_row]
     share = every.bytes[calls.gpu_row]
     return np.where(np.isnan(by_work[work]), np.where(calls.launches == 1, share, np.nan), by_work[work])
@@ -174,19 +174,19 @@ def records_of(frame: Frame, every: LaunchWork) -> list[KernelWork]:
     ends = np.append(starts[1:], order.size)
     flop, moved = np.bincount(index, every.flop), np.bincount(index, every.bytes)
     out = []
-    for at in stable_order(-total)[:MOST_RECORDS].tolist():
-        longest, shortest = int(order[ends[at] - 1]), int(order[starts[at]])
+    for group in stable_order(-total)[:MOST_RECORDS].tolist():
+        longest, shortest = int(order[ends[group] - 1]), int(order[starts[group]])
         number, row = int(every.work[longest]), int(every.call[longest])
         work = every.works[number] if number >= 0 else None
         kernel = frame.names[int(names[longest])]
         part = bool(every.is_part[longest])
-        known = work is not None and not part
+        is_known = work is not None and not part
         out.append(KernelWork(
             kernel, frame.text(row) if row >= 0 else "", dims_text(frame, row), work.text if work else "",
             work.kind if work else "", work.dtype if work else "",
-            precision_of(work, kernel) if work and known else "", models[int(gpu[longest])],
-            int(ends[at] - starts[at]), int(total[at]), int(every.ns[shortest]), int(every.ns[longest]),
-            _whole(flop[at]) if known else None, _whole(moved[at]) if known else None,
+            precision_of(work, kernel) if work and is_known else "", models[int(gpu[longest])],
+            int(ends[group] - starts[group]), int(total[group]), int(every.ns[shortest]), int(every.ns[longest]),
+            _whole(flop[group]) if is_known else None, _whole(moved[group]) if is_known else None,
             "" if work is None else TYPED if every.is_typed[longest] else SHAPES, part, work.note if work else "",
             int(frame["id"][every.rows[longest]])))
     return out
@@ -211,6 +211,6 @@ def dims_text(frame: Frame, row: int, most: int = 200) -> str:
     dims = frame.arguments(row).get("Input Dims") if row >= 0 else None
     if not isinstance(dims, list):
         return ""
-    shown = [f"{len(each)} tensors" if isinstance(each[0], list) else "×".join(map(str, each))
-             for each in dims[:64] if isinstance(each, list) and each]
+    shown = [f"{len(shape)} tensors" if isinstance(shape[0], list) else "×".join(map(str, shape))
+             for shape in dims[:64] if isinstance(shape, list) and shape]
     return ", ".join(shown)[:most]

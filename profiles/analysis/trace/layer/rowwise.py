@@ -28,7 +28,7 @@ def norm(per_element: int, at: int = 0, *, weights: tuple[int, ...] = (), stream
         x = call.tensor(at)
         if x is None or not x.shape:
             return None
-        extra = [each for position in weights if (each := call.tensor(position)) is not None]
+        extra = [tensor for position in weights if (tensor := call.tensor(position)) is not None]
         moved = None if x.size is None else sum_bytes((streams * x.size * x.elements, *extra))
         return Work("norm", per_element * x.elements, moved, x.dtype, _rows_text(x))
     return rule
@@ -51,7 +51,7 @@ def batch_norm(call: Call) -> Work | None:
     if x is None or len(x.shape) < 2:
         return None
     training = call.flag(5)
-    moved = sum_bytes((x, x, *(each for at in (1, 2, 3, 4) if (each := call.tensor(at)) is not None)))
+    moved = sum_bytes((x, x, *(tensor for position in (1, 2, 3, 4) if (tensor := call.tensor(position)) is not None)))
     return Work("norm", (2 if training is False else BATCH_NORM) * x.elements, moved, x.dtype, times_text(x.shape))
 
 
@@ -88,12 +88,12 @@ def reduction(call: Call) -> Work | None:
     x = call.tensor(0)
     if x is None or x.bytes is None:
         return None
-    asked = call.values(1) or ([call.whole(1)] if call.whole(1) is not None else [])
+    axes = call.values(1) or ([call.whole(1)] if call.whole(1) is not None else [])
     rank = len(x.shape)
-    dims = {at % rank for at in asked if type(at) is int and -rank <= at < rank} if rank else set()
-    left = prod(size for at, size in enumerate(x.shape) if at not in dims) if dims else 1
+    dims = {axis % rank for axis in axes if type(axis) is int and -rank <= axis < rank} if rank else set()
+    left = prod(size for axis, size in enumerate(x.shape) if axis not in dims) if dims else 1
     return Work("reduction", x.elements, x.bytes + left * (x.size or 0), x.dtype,
-                times_text(x.shape) + (f" over {', '.join(str(at) for at in sorted(dims))}" if dims else ""))
+                times_text(x.shape) + (f" over {', '.join(str(axis) for axis in sorted(dims))}" if dims else ""))
 
 
 def scan(call: Call) -> Work | None:
@@ -115,6 +115,6 @@ def rotary(query: int, positions: int | None, head: int | None = None, cache: in
         more: list[Tensor | int | None] = [rows] if rows is not None else []
         if table is not None and rows is not None and len(table.shape) == 2 and table.size is not None:
             more.append(min(rows.elements, table.shape[0]) * table.shape[1] * table.size)
-        return Work("elementwise", 3 * sum(each.elements for each in both), sum_bytes((*both, *both, *more)), q.dtype,
-                    " and ".join(times_text(each.shape) for each in both))
+        return Work("elementwise", 3 * sum(tensor.elements for tensor in both), sum_bytes((*both, *both, *more)), q.dtype,
+                    " and ".join(times_text(tensor.shape) for tensor in both))
     return rule

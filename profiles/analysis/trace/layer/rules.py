@@ -85,9 +85,9 @@ def work_of_call(name: str, arguments: Mapping[str, Any]) -> Work | None:
     else:
         names = (call.op, call.base)
         table = ATEN if call.namespace == "aten" else ANY
-        rule = next((table[each] for each in names if each in table), None)
-    made = rule(call) if rule is not None else None
-    return made.bounded() if made is not None else None
+        rule = next((table[key] for key in names if key in table), None)
+    work = rule(call) if rule is not None else None
+    return work.bounded() if work is not None else None
 
 
 def is_known(name: str) -> bool:

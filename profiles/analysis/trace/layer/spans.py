@@ -56,19 +56,19 @@ def complete_parts(calls: Calls, parts: Parts) -> None:
     if calls.token.size > MOST_CALLS:
         return
     add_residuals(calls, parts)
-    told = np.isin(np.array(parts.names)[parts.part], (ATTENTION, WEIGHTS))
+    is_attention = np.isin(np.array(parts.names)[parts.part], (ATTENTION, WEIGHTS))
     for device in np.unique(calls.device).tolist():
         places = np.flatnonzero(calls.device == device)
-        if told[places].any():
+        if is_attention[places].any():
             continue
         if not _attends(calls, parts, places):          # "fc1", "mlp": a recommender's or an image classifier's as well
             named = np.isin(np.array(parts.names)[parts.part[places]], sorted(PRODUCT_PARTS | {RESIDUAL}))
             parts.part[places[named]] = 0
             continue
-        for at in places.tolist():
-            token = calls.tokens[int(calls.token[at])]
-            if parts.part[at] == 0 and token.hint in BLOCKS:
-                parts.part[at] = parts.number(token.hint)
+        for place in places.tolist():
+            token = calls.tokens[int(calls.token[place])]
+            if parts.part[place] == 0 and token.hint in BLOCKS:
+                parts.part[place] = parts.number(token.hint)
         passes = _named_passes(parts, calls, places)
         parts.layers += passes
         parts.gpus += bool(passes)
@@ -88,11 +88,11 @@ def _named_passes(parts: Parts, calls: Calls, places: Ints) -> int:
     tokens = [calls.tokens[code] for code in calls.token[places].tolist()]
     names = ["" if token.is_backward else parts.names[code]
              for code, token in zip(parts.part[places].tolist(), tokens, strict=True)]
-    for wanted in (OUTPUT, DOWN):
-        found = [name for name, token in zip(names, tokens, strict=True) if name == wanted and token.kind in PRODUCTS]
-        if found:
-            return len(found)
-    return len([at for at, name in enumerate(names) if name == ATTENTION and (not at or names[at - 1] != name)])
+    for label in (OUTPUT, DOWN):
+        matches = [name for name, token in zip(names, tokens, strict=True) if name == label and token.kind in PRODUCTS]
+        if matches:
+            return len(matches)
+    return len([index for index, name in enumerate(names) if name == ATTENTION and (not index or names[index - 1] != name)])
 
 
 def add_residuals(calls: Calls, parts: Parts) -> None:
@@ -101,12 +101,12 @@ def add_residuals(calls: Calls, parts: Parts) -> None:
     for name in (OUTPUT, DOWN):
         if name not in parts.names:
             continue
-        for at in np.flatnonzero(parts.part == parts.names.index(name)).tolist():
-            for behind in range(at + 1, min(at + 1 + _BEHIND, calls.token.size)):
+        for place in np.flatnonzero(parts.part == parts.names.index(name)).tolist():
+            for behind in range(place + 1, min(place + 1 + _BEHIND, calls.token.size)):
                 token = calls.tokens[int(calls.token[behind])]
-                if calls.device[behind] != calls.device[at] or token.is_backward:
+                if calls.device[behind] != calls.device[place] or token.is_backward:
                     break
-                if parts.part[behind] == 0 and _adds(token, calls.tokens[int(calls.token[at])]):
+                if parts.part[behind] == 0 and _adds(token, calls.tokens[int(calls.token[place])]):
                     parts.part[behind] = code
                     break
                 if token.kind in ("product", "attention"):
@@ -137,7 +137,7 @@ def layer_spans(calls: Calls, parts: Parts) -> list[tuple[int, int]]:
         ended = 0
         for number, anchor in enumerate(anchors):
             until = anchors[number + 1] if number + 1 < len(anchors) else len(mine)
-            last = next((at for at in range(until - 1, anchor, -1) if mine[at] in _LAST), None)
+            last = next((index for index in range(until - 1, anchor, -1) if mine[index] in _LAST), None)
             if last is None:
                 continue
             first = _first(mine, ended, anchor)
@@ -148,30 +148,30 @@ def layer_spans(calls: Calls, parts: Parts) -> list[tuple[int, int]]:
 
 def _anchors(labels: list[str]) -> list[int]:
     """Return where each layer's attention stands, else, where none is told, its output or its down projection."""
-    for wanted in ({ATTENTION, WEIGHTS}, {OUTPUT}, {DOWN}):
-        found = [at for at, label in enumerate(labels) if label in wanted]
-        if wanted == {ATTENTION, WEIGHTS}:              # several kernels of one attention are one
-            found = [at for place, at in enumerate(found) if not place or at - found[place - 1] > _TOGETHER]
-        if found:
-            return found
+    for kinds in ({ATTENTION, WEIGHTS}, {OUTPUT}, {DOWN}):
+        anchors = [index for index, label in enumerate(labels) if label in kinds]
+        if kinds == {ATTENTION, WEIGHTS}:              # several kernels of one attention are one
+            anchors = [anchor for place, anchor in enumerate(anchors) if not place or anchor - anchors[place - 1] > _TOGETHER]
+        if anchors:
+            return anchors
     return []
 
 
 def _first(labels: list[str], ended: int, anchor: int) -> int:
     """Return the first call of the layer whose attention stands at `anchor`: its norm, else its first projection."""
-    heads = [at for at in range(ended, anchor) if labels[at] in _FIRST]
+    heads = [index for index in range(ended, anchor) if labels[index] in _FIRST]
     if not heads:
-        return next((at for at in range(ended, anchor) if labels[at] == SCORES), anchor)
+        return next((index for index in range(ended, anchor) if labels[index] == SCORES), anchor)
     first = heads[-1]
-    for at in reversed(heads):                          # one layer's projections stand close together
-        if first - at > _BEFORE:
+    for head in reversed(heads):                          # one layer's projections stand close together
+        if first - head > _BEFORE:
             break
-        first = at
+        first = head
     norm = first
-    for at in range(first - 1, max(ended, first - _BEFORE) - 1, -1):
-        if labels[at] not in _NORMS:
+    for index in range(first - 1, max(ended, first - _BEFORE) - 1, -1):
+        if labels[index] not in _NORMS:
             break
-        norm = at
+        norm = index
     return norm
 
 
@@ -179,7 +179,7 @@ def gaps_within(frame: Frame, calls: Calls, spans: list[tuple[int, int]]) -> Gap
     """Return the time without GPU work within passes; None where no pass is known."""
     if not spans:
         return None
-    first, last = (np.array(each, np.int64) for each in zip(*spans, strict=True))
+    first, last = (np.array(column, np.int64) for column in zip(*spans, strict=True))
     start, end, device = calls.start_ns[first], calls.end_ns[last], calls.device[first]
     idle = np.zeros(first.size, np.int64)
     for number in np.unique(device).tolist():

@@ -53,7 +53,7 @@ def verdict_of(part: str, kind: str, sizes: Sequence[int], dtype: str, call_ns: 
                     f"them on two streams{little}")
     if call_ns < 1e3 * _SHORT_US:
         said.append(f"{time_text(call_ns)} a call: start and tail weigh below {_SHORT_US:g} µs, fuse it with its neighbours")
-    return "; ".join(each for each in said if each)
+    return "; ".join(remark for remark in said if remark)
 
 
 def _reach(judged: Judged) -> str:
@@ -176,9 +176,9 @@ def layer_table(rows: Sequence[Row], ceilings: Mapping[str, Ceilings], parts: Pa
         out.insert(behind, _gap_row([column.name for column in columns], gaps, whole))
     if not layers:
         return SummaryTable("Work by operator and sizes", columns, out, "No transformer layer was told in this trace. " + _NOTE)
-    folded, each = f"{layers:,} layers passed", layers // gpus
+    folded, per_gpu = f"{layers:,} layers passed", layers // gpus
     if steps > 1 and layers % (gpus * steps) == 0:
-        folded = f"{each // steps:,} layer{'s' if each > steps else ''} in each of {steps:,} steps"
+        folded = f"{per_gpu // steps:,} layer{'s' if per_gpu > steps else ''} in each of {steps:,} steps"
     on = f" on {gpus:,} GPUs" if gpus > 1 else ""
     return SummaryTable(f"Parts of a layer, × {layers:,}{on}", columns, out, (
         f"Per layer is the mean of {folded}{on} (passes of attention"
@@ -274,16 +274,16 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
     if not records:
         return Result("No compute kernel in this trace: there is no work to hold against a ceiling.", applies=False)
     total, kernels = int(every.ns.sum()), int(frame["dur_ns"][frame.kernels].sum())
-    known = sum(each.total_ns for each in records if each.flop is not None or each.bytes is not None or each.part_of)
+    known_ns = sum(entry.total_ns for entry in records if entry.flop is not None or entry.bytes is not None or entry.part_of)
     calls = calls_of(frame, every)
     parts = parts_of(calls)
     complete_parts(calls, parts)
     rows = rows_of(frame, every, calls, parts)
     named = [row for row in rows if row.is_named]
-    if not known and not named:
+    if not known_ns and not named:
         return Result(f"{time_text(total)} of kernels, and no operator's input shapes: record with torch.profiler and "
                       "record_shapes=True to see their FLOP, bytes and share of the ceiling.", applies=False)
-    measured = {gpus.key(name): each for name, each in (given or {}).get("ceilings", {}).items()}
+    measured = {gpus.key(name): rates for name, rates in (given or {}).get("ceilings", {}).items()}
     ceilings = {name: ceilings_of(name, measured.get(gpus.key(name))) for name in sorted({record.gpu for record in records})}
     steps = _steps(frame)
     layers = parts.layers or parts.backward_layers
@@ -295,13 +295,13 @@ def layer_result(frame: Frame, given: Mapping[str, Any] | None = None) -> Result
     if moved:
         tables.append(collective_table(moved))
     numbers: dict[str, Any] = {
-        "compute_ns": total, "kernels_ns": kernels, "known_pct": 100.0 * known / max(total, 1), "layers": layers, "steps": steps,
+        "compute_ns": total, "kernels_ns": kernels, "known_pct": 100.0 * known_ns / max(total, 1), "layers": layers, "steps": steps,
         "sized_layers": parts.sized_layers, "gaps": asdict(gaps) | {"idle_pct": gaps.idle_pct} if gaps else None,
         "layer": [row_json(row, ceilings[row.gpu], passes_of(row, layers, parts.sized_layers)) for row in rows[:ROWS]],
         "work": [_record_json(record, ceilings[record.gpu]) for record in records[:DOCUMENT_RECORDS]],
         "collectives": [asdict(each) | {"bus_bytes_s": each.bus_bytes_s, "algorithm_bytes_s": each.algorithm_bytes_s}
                         for each in moved],
-        "gpus": {name: _ceilings_json(each) for name, each in ceilings.items()}}
+        "gpus": {name: _ceilings_json(ceiling) for name, ceiling in ceilings.items()}}
     return Result(_answer(named, records, ceilings, numbers), numbers, [cut_to_fit(table) for table in tables])
 
 
@@ -324,7 +324,7 @@ def _answer(named: Sequence[Row], records: Sequence[KernelWork], ceilings: Mappi
     """One sentence or two: the layer, the parts that take most, and the kernel farthest from its ceiling."""
     judged = [(record, record.judged(ceilings[record.gpu])) for record in records if not record.part_of]
     rated = [(record, each) for record, each in judged if each.roof_pct is not None and not each.mark and each.floor_ns is not None]
-    said = ""
+    text = ""
     layers = numbers["layers"]
     if named and layers:
         sized = numbers["sized_layers"]
@@ -336,26 +336,26 @@ def _answer(named: Sequence[Row], records: Sequence[KernelWork], ceilings: Mappi
         whole = max(numbers["kernels_ns"], 1)
         shares = ", ".join(f"{part} {pct_text(100 * ns / whole)}" for part, ns in
                            sorted(by_part.items(), key=lambda pair: -pair[1])[:3])
-        said = (f"The parts of a layer take {time_text(spent / (sized or layers))} (mean of {sized or layers:,}), "
+        text = (f"The parts of a layer take {time_text(spent / (sized or layers))} (mean of {sized or layers:,}), "
                 f"{pct_text(100 * spent / whole)} of all kernel time: {shares}. ")
     if rated:
         flop = sum(record.flop or 0 for record in records)
-        record, each = max(rated, key=lambda pair: pair[0].total_ns - (pair[1].floor_ns or 0.0))
-        said += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels, "
+        record, verdict = max(rated, key=lambda pair: pair[0].total_ns - (pair[1].floor_ns or 0.0))
+        text += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels, "
                  f"{si_text(flop, 'FLOP')} together; farthest above its least time is `{_plain(record)}`: "
-                 f"{pct_text(each.roof_pct or 0)} of {each.ceiling.split(',')[0]}, "
-                 f"{time_text(record.total_ns - (each.floor_ns or 0))} (from shapes).")
+                 f"{pct_text(verdict.roof_pct or 0)} of {verdict.ceiling.split(',')[0]}, "
+                 f"{time_text(record.total_ns - (verdict.floor_ns or 0))} (from shapes).")
     else:
-        said += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels; "
+        text += (f"Shapes are known of {pct_text(numbers['known_pct'])} of {time_text(numbers['compute_ns'])} of kernels; "
                  + _why_unrated(judged, ceilings))
-    return said
+    return text
 
 
 def _why_unrated(judged: Sequence[tuple[KernelWork, Judged]], ceilings: Mapping[str, Ceilings]) -> str:
     """Say why no kernel leads: ceilings that are not known, or shares that are none."""
-    if not any(each.sheet or each.measured for each in ceilings.values()):
+    if not any(ceiling.sheet or ceiling.measured for ceiling in ceilings.values()):
         return "no ceilings are known of this GPU."
-    if any(each.mark for _, each in judged):
+    if any(verdict.mark for _, verdict in judged):
         return "each share of a ceiling is above 100 % and marked."
     if not any(record.flop is not None or record.bytes is not None for record, _ in judged):
         return "no FLOP or bytes follow from them, so there is no share of a ceiling."

@@ -66,7 +66,7 @@ class Call:
     @property
     def has_shapes(self) -> bool:
         """Return whether any argument is a tensor, or a list of them, with sizes."""
-        return any(isinstance(each, list) and each for each in self.dims)
+        return any(isinstance(shape, list) and shape for shape in self.dims)
 
     def type(self, at: int) -> str:
         name = self.types[at] if at < len(self.types) else ""
@@ -83,12 +83,12 @@ class Call:
         sizes = self.dims[at] if at < len(self.dims) else None
         if self.type(at) != "TensorList" or not isinstance(sizes, list) or not sizes or len(sizes) > MOST_TENSORS:
             return []
-        made = [_tensor(each, "", None) for each in sizes]
-        return [each for each in made if each is not None] if all(each is not None for each in made) else []
+        tensors = [_tensor(size, "", None) for size in sizes]
+        return [tensor for tensor in tensors if tensor is not None] if all(tensor is not None for tensor in tensors) else []
 
     def tensors(self) -> list[Tensor]:
         """Return every tensor among the arguments, lists aside."""
-        return [each for at in range(min(len(self.dims), MOST_TENSORS)) if (each := self.tensor(at)) is not None]
+        return [tensor for position in range(min(len(self.dims), MOST_TENSORS)) if (tensor := self.tensor(position)) is not None]
 
     def text(self, at: int) -> str:
         value = self.concrete[at] if at < len(self.concrete) else ""
@@ -123,8 +123,8 @@ def broadcast(*shapes: Shape) -> Shape | None:
     """Return the shape that operands are broadcast to (PyTorch, "Broadcasting semantics"); None where they do not fit."""
     rank = max((len(shape) for shape in shapes), default=0)
     out = []
-    for at in range(1, rank + 1):
-        sizes = {shape[-at] for shape in shapes if len(shape) >= at} - {1}
+    for axis in range(1, rank + 1):
+        sizes = {shape[-axis] for shape in shapes if len(shape) >= axis} - {1}
         if len(sizes) > 1:
             return None
         out.append(sizes.pop() if sizes else 1)

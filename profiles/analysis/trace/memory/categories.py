@@ -107,10 +107,10 @@ class Phases:
             by_time = self.stretches.phase_at(frame["start_ns"][rows])
             out = np.where(near >= 0, self._code[frame["name"][np.maximum(near, 0)]], by_time)
         left = np.flatnonzero((out == NONE) & (frame["detail"][rows] >= 0))
-        details, at = np.unique(frame["detail"][rows[left]], return_inverse=True)
+        details, index = np.unique(frame["detail"][rows[left]], return_inverse=True)
         if details.size:
-            by_detail = [_by_stack(frame.detail_arguments(each).get("stack")) for each in details.tolist()]
-            out[left] = np.array(by_detail, np.int64)[at.reshape(-1)]
+            by_detail = [_by_stack(frame.detail_arguments(detail).get("stack")) for detail in details.tolist()]
+            out[left] = np.array(by_detail, np.int64)[index.reshape(-1)]
         return out
 
 
@@ -122,8 +122,8 @@ def _with_forward(starts: Ints, ends: Ints, kinds: Ints, begin_ns: int) -> tuple
     backward = np.flatnonzero(kinds == BACKWARD)
     since = np.where(backward > 0, ends[np.maximum(backward - 1, 0)], min(begin_ns, int(starts[0])))
     some = since < starts[backward]
-    at = backward[some]
-    return (np.insert(starts, at, since[some]), np.insert(ends, at, starts[at]), np.insert(kinds, at, FORWARD))
+    indices = backward[some]
+    return (np.insert(starts, indices, since[some]), np.insert(ends, indices, starts[indices]), np.insert(kinds, indices, FORWARD))
 
 
 def _by_stack(stack: object) -> int:
@@ -153,13 +153,13 @@ def allocations_of(frame: Frame, held: DeviceMemory, phases: Phases) -> Allocati
     rows = held.rows[held.began]
     around = frame.parent[rows] if rows.size else rows
     operator = frame.enclosing(around, Category.CPU_OP)
-    made = phases.of(rows)
+    phase = phases.of(rows)
     site, sites = _sites(frame, rows, operator, around)
-    category = _categories(frame, held, phases, made, _outermost(frame, operator))
-    workspace = np.array([bool(_WORKSPACE.search(each)) for each in sites] or [False], np.bool_)
+    category = _categories(frame, held, phases, phase, _outermost(frame, operator))
+    workspace = np.array([bool(_WORKSPACE.search(name)) for name in sites] or [False], np.bool_)
     if site.size:
         category[workspace[site] & (category != KEYS.index("temporary"))] = KEYS.index("kept")
-    return Allocations(category, made, site, sites)
+    return Allocations(category, phase, site, sites)
 
 
 def _outermost(frame: Frame, operator: Ints) -> Ints:
@@ -197,10 +197,10 @@ def _sites(frame: Frame, rows: Rows, operator: Ints, around: Ints) -> tuple[Ints
     named = np.where(operator >= 0, operator, around)
     code = np.where(named >= 0, frame["name"][np.maximum(named, 0)].astype(np.int64), -1)
     detail = np.where(code >= 0, -1, frame["detail"][rows].astype(np.int64))
-    pairs, at = np.unique(np.stack([code, detail]), axis=1, return_inverse=True)
+    pairs, index = np.unique(np.stack([code, detail]), axis=1, return_inverse=True)
     ids: dict[str, int] = {}
     numbers = np.array([ids.setdefault(_site(frame, *pair), len(ids)) for pair in pairs.T.tolist()] or [0], np.int64)
-    return numbers[at.reshape(-1)] if rows.size else rows.astype(np.int64), list(ids)
+    return numbers[index.reshape(-1)] if rows.size else rows.astype(np.int64), list(ids)
 
 
 def _site(frame: Frame, code: int, detail: int) -> str:
@@ -228,9 +228,9 @@ def moments(level: Ints, time_ns: Ints) -> Ints:
 
 def by_category(held: DeviceMemory, made: Allocations | None) -> dict[str, Any]:
     """{"time_ns", "total_bytes", "reserved_bytes", "parts": {category: bytes}} at the moments."""
-    at = moments(held.level, held.time_ns)
+    indices = moments(held.level, held.time_ns)
     parts: dict[str, list[int]] = {}
-    left = held.level[at].copy()
+    left = held.level[indices].copy()
     if made is not None:
         for number, key in enumerate(KEYS):
             mine = made.category == number
@@ -239,12 +239,12 @@ def by_category(held: DeviceMemory, made: Allocations | None) -> dict[str, Any]:
                 np.add.at(change, held.began[mine], held.bytes[mine])
                 freed = mine & (held.ended >= 0)
                 np.subtract.at(change, held.ended[freed], held.bytes[freed])
-                values = np.cumsum(change)[at]
+                values = np.cumsum(change)[indices]
                 parts[key] = values.tolist()
                 left -= values
     parts["before" if made is not None else "unknown"] = left.tolist()
-    return {"time_ns": held.time_ns[at].tolist(), "total_bytes": held.level[at].tolist(),
-            "reserved_bytes": _numbers(held.reserved, held.time_ns[at]),
+    return {"time_ns": held.time_ns[indices].tolist(), "total_bytes": held.level[indices].tolist(),
+            "reserved_bytes": _numbers(held.reserved, held.time_ns[indices]),
             "parts": {key: parts[key] for key in KEYS if key in parts and any(parts[key])}}
 
 
@@ -257,6 +257,6 @@ def _numbers(counter: Counter | None, times_ns: Ints) -> list[float | None] | No
 def of_counter(counter: Counter) -> dict[str, Any]:
     """Return the series of a device of which only a counter is known."""
     value = np.nan_to_num(counter.value, nan=0.0).astype(np.int64)
-    at = moments(value, counter.time_ns)
-    return {"time_ns": counter.time_ns[at].tolist(), "total_bytes": value[at].tolist(), "reserved_bytes": None,
-            "parts": {"unknown": value[at].tolist()}}
+    indices = moments(value, counter.time_ns)
+    return {"time_ns": counter.time_ns[indices].tolist(), "total_bytes": value[indices].tolist(), "reserved_bytes": None,
+            "parts": {"unknown": value[indices].tolist()}}

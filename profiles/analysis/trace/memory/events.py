@@ -77,10 +77,10 @@ def counters_of(frame: Frame) -> list[Counter]:
             if track.kind == "counter" and track.unit == "bytes" else None
         if kind is not None:
             times, values = frame.samples.of(number)
-            known = np.isfinite(values)
-            if known.any():
+            is_finite = np.isfinite(values)
+            if is_finite.any():
                 device = -1 if track.device is None or "(CPU)" in track.name else track.device
-                out.append(Counter(kind, device, track.name, times[known], np.clip(values[known], 0, MOST_BYTES)))
+                out.append(Counter(kind, device, track.name, times[is_finite], np.clip(values[is_finite], 0, MOST_BYTES)))
     return out
 
 
@@ -88,8 +88,8 @@ def device_memories(frame: Frame, counters: list[Counter]) -> list[DeviceMemory]
     """Every device with events, GPUs first."""
     rows, change = _events(frame)
     device = np.where(frame["device"][rows] == MISSING32, -1, frame["device"][rows]).astype(np.int64)
-    memories = [_device_memory(frame, rows[device == each], change[device == each], each, counters)
-             for each in np.unique(device).tolist()[:MAX_DEVICES]]
+    memories = [_device_memory(frame, rows[device == index], change[device == index], index, counters)
+             for index in np.unique(device).tolist()[:MAX_DEVICES]]
     return sorted(memories, key=lambda each: (each.device < 0, each.device))
 
 
@@ -110,14 +110,14 @@ def _device_memory(frame: Frame, rows: Rows, change: Ints, device: int, counters
     time_ns, address = frame["start_ns"][rows], frame["external_id"][rows]
     began, ended, earlier = _pairs(address, change)
     total = np.cumsum(change)
-    count = next((each for each in counters if each.kind == "allocated" and each.device == device), None)
+    count = next((counter for counter in counters if counter.kind == "allocated" and counter.device == device), None)
     stated = count.at(time_ns[-1:])[0] if count is not None else np.nan
-    known = bool(np.isfinite(stated))
-    baseline = round(float(stated)) - int(total[-1]) if known else max(int(earlier), -int(total.min(initial=0)))
-    return DeviceMemory(device, rows, time_ns, change, total + max(baseline, 0), max(baseline, 0), known, began, ended,
+    is_known = bool(np.isfinite(stated))
+    baseline = round(float(stated)) - int(total[-1]) if is_known else max(int(earlier), -int(total.min(initial=0)))
+    return DeviceMemory(device, rows, time_ns, change, total + max(baseline, 0), max(baseline, 0), is_known, began, ended,
                         change[began],
                 bool(np.any(address != MISSING)),
-                next((each for each in counters if each.kind == "reserved" and each.device == device), None))
+                next((counter for counter in counters if counter.kind == "reserved" and counter.device == device), None))
 
 
 def _pairs(address: Ints, change: Ints) -> tuple[Ints, Ints, int]:
@@ -126,12 +126,12 @@ def _pairs(address: Ints, change: Ints) -> tuple[Ints, Ints, int]:
     same = np.append(address[order][1:] == address[order][:-1], False) if address.size else np.empty(0, np.bool_)
     gives = change[order] >= 0
     following = np.append(order[1:], -1) if order.size else order
-    known = address[order] != MISSING
+    has_address = address[order] != MISSING
     # the next event at the address ends an allocation, be it a free or (a free was lost) the next allocation
-    began = order[gives & known]
-    ended = np.where(same, following, -1)[gives & known]
+    began = order[gives & has_address]
+    ended = np.where(same, following, -1)[gives & has_address]
     before = np.append(False, same[:-1]) if same.size else same
     previous_gives = np.append(False, gives[:-1]) if gives.size else gives
-    lost = ~gives & known & ~(before & previous_gives)
+    lost = ~gives & has_address & ~(before & previous_gives)
     by_time = stable_order(began)
     return began[by_time], ended[by_time], int(-change[order][lost].sum())

@@ -64,8 +64,8 @@ def _find_full(device: Device) -> list[Finding]:
 
 
 def _find_unused(device: Device) -> list[Finding]:
-    held = device.held
-    reserved = float(held.reserved.at(held.time_ns[held.peak:held.peak + 1])[0]) if held.reserved is not None else 0.0
+    memory = device.held
+    reserved = float(memory.reserved.at(memory.time_ns[memory.peak:memory.peak + 1])[0]) if memory.reserved is not None else 0.0
     unused = reserved - device.peak_bytes
     if not (np.isfinite(reserved) and unused >= LIMITS["unused_bytes"] and 100 * unused / reserved >= LIMITS["unused_pct"]):
         return []
@@ -100,7 +100,7 @@ def _find_activations(device: Device) -> list[Finding]:
     share = 100 * parts.get("activations", 0) / max(device.peak_bytes, 1)
     if share < LIMITS["activations_pct"]:
         return []
-    top = next((each for each in device.groups if each.category == "activations"), None)
+    top = next((group for group in device.groups if group.category == "activations"), None)
     return [Finding(
         "activations_make_the_peak", "info",
         f"{device.label}: {pct_text(share)} of the peak ({si_text(parts['activations'], 'B')}) is kept from forward for backward"
@@ -112,12 +112,12 @@ def _find_activations(device: Device) -> list[Finding]:
 
 def _find_growth(device: Device) -> list[Finding]:
     """What is allocated when optimizer steps end, if it rises every time."""
-    held, stretches = device.held, device.phases.stretches
+    memory, stretches = device.held, device.phases.stretches
     ends = stretches.end_ns[stretches.phase == OPTIMIZER]
     if ends.size < LIMITS["growth_steps"]:
         return []
-    at = np.searchsorted(held.time_ns, ends, side="right") - 1
-    level = held.level[np.maximum(at, 0)][at >= 0][1:]           # the first step allocates the optimizer's state
+    indices = np.searchsorted(memory.time_ns, ends, side="right") - 1
+    level = memory.level[np.maximum(indices, 0)][indices >= 0][1:]           # the first step allocates the optimizer's state
     grown = int(level[-1] - level[0]) if level.size > 2 else 0
     if level.size < 3 or np.any(np.diff(level) <= 0) or 100 * grown / max(device.peak_bytes, 1) < LIMITS["growth_pct"]:
         return []
@@ -131,7 +131,7 @@ def _find_growth(device: Device) -> list[Finding]:
 
 
 def _find_calls(facts: MemoryFacts) -> list[Finding]:
-    total, count = sum(ns for _, ns in facts.calls.values()), sum(each for each, _ in facts.calls.values())
+    total, count = sum(ns for _, ns in facts.calls.values()), sum(number for number, _ in facts.calls.values())
     if not facts.wall_ns or 100 * total / facts.wall_ns < LIMITS["calls_pct"]:
         return []
     names = ", ".join(f"`{name}`" for name in sorted(facts.calls, key=lambda name: -facts.calls[name][1])[:3])
@@ -175,7 +175,7 @@ def _devices(frame: Frame, counters: list[Counter]) -> list[Device]:
 
 def _state(frame: Frame) -> list[dict[str, Any]]:
     stated = frame.metadata.get("memory_state")
-    return [each for each in stated if isinstance(each, dict)][:64] if isinstance(stated, list) else []
+    return [entry for entry in stated if isinstance(entry, dict)][:64] if isinstance(stated, list) else []
 
 
 def _call_rows(frame: Frame) -> Rows:
@@ -216,8 +216,8 @@ def _no_memory_text(frame: Frame) -> str:
 
 def _answer(facts: MemoryFacts) -> str:
     said = []
-    gpus = [each for each in facts.devices if each.held.device >= 0]
-    levels = [each for each in facts.counters if each.kind == "allocated" and each.device >= 0]
+    gpus = [device for device in facts.devices if device.held.device >= 0]
+    levels = [counter for counter in facts.counters if counter.kind == "allocated" and counter.device >= 0]
     if gpus:
         said += _peak(max(gpus, key=lambda each: each.peak_bytes))
     elif levels:
@@ -228,32 +228,32 @@ def _answer(facts: MemoryFacts) -> str:
     else:
         said.append("GPU allocations were not recorded (`profile_memory=True`, or a memory snapshot, records them).")
     if facts.copies:
-        total = sum(each.total_ns for each in facts.copies)
-        moved = sum(each.bytes or 0 for each in facts.copies)
-        count = sum(each.count for each in facts.copies)
+        total = sum(copy.total_ns for copy in facts.copies)
+        moved = sum(copy.bytes or 0 for copy in facts.copies)
+        count = sum(copy.count for copy in facts.copies)
         kinds = "copy or set moves" if count == 1 else "copies and sets move"
         said.append(f"{count:,} {kinds} {si_text(moved, 'B')} in {time_text(total)}.")
     return " ".join(map(capital, said))
 
 
 def _peak(device: Device) -> list[str]:
-    held, peak = device.held, device.peak_bytes
-    at_ns = int(held.time_ns[held.peak])
+    memory, peak = device.held, device.peak_bytes
+    at_ns = int(memory.time_ns[memory.peak])
     text = f"{device.label} has {si_text(peak, 'B')} allocated at the peak, {time_text(at_ns)} into the trace"
     if device.made is not None and peak:
-        parts = [each for each in sorted(device.parts().items(), key=lambda pair: -pair[1])[:3] if each[1] >= peak / 100]
+        parts = [part for part in sorted(device.parts().items(), key=lambda pair: -pair[1])[:3] if part[1] >= peak / 100]
         text += ": " + ", ".join(f"{pct_text(100 * size / peak)} {CATEGORIES[key]}" for key, size in parts)
     if device.groups:
         text += f"; most of it asked for by `{tables.shorten(device.groups[0].site)}`"
-    said = [f"{text}."]
-    if not held.baseline_known:
-        said.append("How much was there before the recording is not stated, so this is at least.")
+    sentences = [f"{text}."]
+    if not memory.baseline_known:
+        sentences.append("How much was there before the recording is not stated, so this is at least.")
     if reserved := tables.reserved_at_peak(device):
         unused = tables.unused_at_peak(device)
         holds = f"The allocator then holds {si_text(reserved, 'B')}"
-        said.append(f"{holds}, {pct_text(100 * unused / reserved)} of it unused." if unused is not None
-                    else f"{holds}, which is less: the trace lacks frees, and the peak is at most this.")
-    return said
+        sentences.append(f"{holds}, {pct_text(100 * unused / reserved)} of it unused." if unused is not None
+                         else f"{holds}, which is less: the trace lacks frees, and the peak is at most this.")
+    return sentences
 
 
 def _numbers(facts: MemoryFacts) -> dict[str, Any]:
@@ -261,17 +261,17 @@ def _numbers(facts: MemoryFacts) -> dict[str, Any]:
                  "peak_ns": int(each.held.time_ns[each.held.peak]), "capacity_bytes": each.capacity_bytes,
                  "parts_bytes": each.parts(), "baseline_bytes": each.held.baseline, "baseline_known": each.held.baseline_known,
                  "series": by_category(each.held, each.made)} for each in tables.shown_devices(facts)[:MOST_PICTURES]]
-    told = {each.held.device for each in facts.devices}
-    others = [each for each in facts.counters if each.kind == "allocated" and each.device not in told]
-    for counter in [each for each in others if each.device >= 0 or not facts.devices][:MOST_PICTURES]:
-        at = int(np.nanargmax(np.nan_to_num(counter.value, nan=-1.0)))
-        peak = max(int(np.nan_to_num(counter.value[at])), 0)
+    devices = {device.held.device for device in facts.devices}
+    others = [other for other in facts.counters if other.kind == "allocated" and other.device not in devices]
+    for counter in [other for other in others if other.device >= 0 or not facts.devices][:MOST_PICTURES]:
+        index = int(np.nanargmax(np.nan_to_num(counter.value, nan=-1.0)))
+        peak = max(int(np.nan_to_num(counter.value[index])), 0)
         label = facts.frame.device_label(counter.device) if counter.device >= 0 else "the host"
         pictures.append({"label": f"{label}, {counter.name}", "device": counter.device, "peak_bytes": peak,
-                         "peak_ns": int(counter.time_ns[at]), "capacity_bytes": None, "parts_bytes": {"unknown": peak},
+                         "peak_ns": int(counter.time_ns[index]), "capacity_bytes": None, "parts_bytes": {"unknown": peak},
                          "baseline_bytes": None, "baseline_known": True, "series": of_counter(counter)})
     return {"wall_ns": facts.wall_ns, "start_ns": facts.frame.wall[0], "devices": pictures, "state": facts.state,
             "failures": facts.failures, "limits": LIMITS,
             "calls": [{"name": name, "count": count, "ns": ns} for name, (count, ns) in sorted(facts.calls.items())],
-            "copies": [{"name": each.name, "count": each.count, "total_ns": each.total_ns, "bytes": each.bytes,
-                        "bytes_s": each.bytes_s} for each in facts.copies[:20]]}
+            "copies": [{"name": copy.name, "count": copy.count, "total_ns": copy.total_ns, "bytes": copy.bytes,
+                        "bytes_s": copy.bytes_s} for copy in facts.copies[:20]]}

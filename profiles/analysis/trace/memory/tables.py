@@ -46,19 +46,19 @@ def copies_of(frame: Frame) -> list[Copies]:
     order = stable_order(kind)
     parts = np.split(order, np.flatnonzero(np.diff(kind[order])) + 1)
     by_time = stable_order(-np.bincount(kind, weights=frame["dur_ns"][rows]))
-    out = [_copies(frame, frame.names[codes[each]], rows[parts[each]]) for each in by_time[:MOST_AT_PEAK].tolist()]
+    out = [_copies(frame, frame.names[codes[number]], rows[parts[number]]) for number in by_time[:MOST_AT_PEAK].tolist()]
     if by_time.size > MOST_AT_PEAK:
-        rest = np.concatenate([rows[parts[each]] for each in by_time[MOST_AT_PEAK:].tolist()])
+        rest = np.concatenate([rows[parts[number]] for number in by_time[MOST_AT_PEAK:].tolist()])
         out.append(_copies(frame, f"{by_time.size - MOST_AT_PEAK:,} further kinds", rest))
     return out
 
 
 def _copies(frame: Frame, name: str, mine: Rows) -> Copies:
     size, dur = frame["bytes"][mine], frame["dur_ns"][mine]
-    known = (size != MISSING) & (size >= 0)
-    moved, spent = int(size[known].sum()), int(dur[known].sum())
+    has_size = (size != MISSING) & (size >= 0)
+    moved, spent = int(size[has_size].sum()), int(dur[has_size].sum())
     rate = moved / spent * 1e9 if moved and spent else None
-    return Copies(name, int(mine.size), int(dur.sum()), moved if known.any() else None, rate,
+    return Copies(name, int(mine.size), int(dur.sum()), moved if has_size.any() else None, rate,
                   intervals.union(frame["start_ns"][mine], frame.end_ns[mine]).length_ns, int(mine[np.argmax(dur)]))
 
 
@@ -84,12 +84,12 @@ def groups(held: DeviceMemory, made: Allocations) -> list[Group]:
     alive = np.flatnonzero(alive_at(held, held.peak))
     if not alive.size:
         return []
-    keys, at = np.unique(np.stack([made.category[alive], made.phase[alive], made.site[alive]]), axis=1, return_inverse=True)
-    at = at.reshape(-1)
-    size = np.bincount(at, weights=held.bytes[alive]).round().astype(np.int64)
-    count = np.bincount(at)
-    by_size = np.lexsort((-held.bytes[alive], at))
-    first = np.searchsorted(at[by_size], np.arange(keys.shape[1]))
+    keys, index = np.unique(np.stack([made.category[alive], made.phase[alive], made.site[alive]]), axis=1, return_inverse=True)
+    index = index.reshape(-1)
+    size = np.bincount(index, weights=held.bytes[alive]).round().astype(np.int64)
+    count = np.bincount(index)
+    by_size = np.lexsort((-held.bytes[alive], index))
+    first = np.searchsorted(index[by_size], np.arange(keys.shape[1]))
     groups = [Group(KEYS[category], NAMES[phase], made.sites[site], int(size[number]), int(count[number]),
                    int(alive[by_size[first[number]]]))
              for number, (category, phase, site) in enumerate(keys.T.tolist())]
@@ -168,7 +168,7 @@ def all_tables(facts: MemoryFacts) -> list[SummaryTable]:
 
 def shown_devices(facts: MemoryFacts) -> list[Device]:
     """GPUs; the host only where there is none."""
-    return [each for each in facts.devices if each.held.device >= 0] or facts.devices
+    return [device for device in facts.devices if device.held.device >= 0] or facts.devices
 
 
 def device_table(facts: MemoryFacts) -> SummaryTable:
@@ -176,22 +176,22 @@ def device_table(facts: MemoryFacts) -> SummaryTable:
                               "At the end: bytes | Peak reserved: bytes | Unused at the peak: bytes | Unused share: pct | "
                               "Of the GPU's memory: pct | Allocations: count | Allocated in all: bytes")
     rows: CellRows = []
-    for each in facts.devices:
-        held = each.held
-        reserved = reserved_at_peak(each)
-        most = float(np.nanmax(held.reserved.value)) if held.reserved is not None else None
+    for device in facts.devices:
+        memory = device.held
+        reserved = reserved_at_peak(device)
+        most = float(np.nanmax(memory.reserved.value)) if memory.reserved is not None else None
         rows.append([
-            each.label, each.peak_bytes, int(held.time_ns[held.peak]), held.baseline if held.baseline_known else None,
-            int(held.level[-1]), int(most) if most else None, unused := unused_at_peak(each),
+            device.label, device.peak_bytes, int(memory.time_ns[memory.peak]), memory.baseline if memory.baseline_known else None,
+            int(memory.level[-1]), int(most) if most else None, unused := unused_at_peak(device),
             100 * unused / reserved if reserved and unused is not None else None,
-            share_pct(most or each.peak_bytes, each.capacity_bytes),
-            int(np.count_nonzero(held.change > 0)), int(held.change[held.change > 0].sum())])
-    told = {each.held.device for each in facts.devices}
+            share_pct(most or device.peak_bytes, device.capacity_bytes),
+            int(np.count_nonzero(memory.change > 0)), int(memory.change[memory.change > 0].sum())])
+    devices = {entry.held.device for entry in facts.devices}
     for counter in facts.counters:
-        if counter.kind == "allocated" and counter.device not in told:
-            at = int(np.nanargmax(np.nan_to_num(counter.value, nan=-1.0)))
-            rows.append([facts.frame.device_label(counter.device) if counter.device >= 0 else "the host", int(counter.value[at]),
-                         int(counter.time_ns[at]), int(counter.value[0]), None, None, None, None, None, None, None])
+        if counter.kind == "allocated" and counter.device not in devices:
+            index = int(np.nanargmax(np.nan_to_num(counter.value, nan=-1.0)))
+            rows.append([facts.frame.device_label(counter.device) if counter.device >= 0 else "the host", int(counter.value[index]),
+                         int(counter.time_ns[index]), int(counter.value[0]), None, None, None, None, None, None, None])
     return SummaryTable("Memory of each GPU", columns, rows[:MOST],
                         "Allocated is what tensors hold, rounded up to 512 bytes; reserved is what the caching allocator took from "
                         "the driver.")
@@ -218,18 +218,18 @@ def peak_table(facts: MemoryFacts) -> SummaryTable:
     for device in shown_devices(facts):
         if device.made is None or not device.peak_bytes:
             continue
-        held, whole = device.held, device.peak_bytes
-        before = before_bytes(held)
+        memory, whole = device.held, device.peak_bytes
+        before = before_bytes(memory)
         mine: CellRows = [[
             device.label, CATEGORIES[each.category], _PHASES[each.phase], each.site[:300], each.bytes, 100 * each.bytes / whole,
-            each.count, int(ids[held.rows[held.began[each.largest]]])] for each in device.groups[:MOST]]
+            each.count, int(ids[memory.rows[memory.began[each.largest]]])] for each in device.groups[:MOST]]
         if before:
             mine.append([device.label, CATEGORIES["before"], None, None, before, 100 * before / whole, None, None])
         rest = device.groups[MOST:]
         if rest:
-            size = sum(each.bytes for each in rest)
+            size = sum(group.bytes for group in rest)
             mine.append([device.label, f"{len(rest):,} further", None, None, size, 100 * size / whole,
-                         sum(each.count for each in rest), None])
+                         sum(group.count for group in rest), None])
         rows += sorted(mine, key=lambda row: -int(row[4] or 0))
     return SummaryTable("What makes the peak", columns, rows[:2 * MOST],
                         "Everything that is allocated at the highest moment; the rows of a GPU add up to its peak.")
@@ -243,13 +243,13 @@ def largest_table(facts: MemoryFacts) -> SummaryTable:
     for device in shown_devices(facts):
         if device.made is None:
             continue
-        held = device.held
-        for each in largest(held, LARGEST).tolist():
-            began, ended = int(held.time_ns[held.began[each]]), int(held.ended[each])
-            freed = int(held.time_ns[ended]) if ended >= 0 else None
-            rows.append([device.label, int(held.bytes[each]), CATEGORIES[KEYS[int(device.made.category[each])]],
-                         device.made.sites[int(device.made.site[each])][:300], began, freed,
-                         freed - began if freed is not None else None, int(ids[held.rows[held.began[each]]])])
+        memory = device.held
+        for allocation in largest(memory, LARGEST).tolist():
+            began, ended = int(memory.time_ns[memory.began[allocation]]), int(memory.ended[allocation])
+            freed = int(memory.time_ns[ended]) if ended >= 0 else None
+            rows.append([device.label, int(memory.bytes[allocation]), CATEGORIES[KEYS[int(device.made.category[allocation])]],
+                         device.made.sites[int(device.made.site[allocation])][:300], began, freed,
+                         freed - began if freed is not None else None, int(ids[memory.rows[memory.began[allocation]]])])
     return SummaryTable("Largest allocations at the peak", columns, rows[:4 * LARGEST], "Not freed: still there at the end.")
 
 
@@ -282,10 +282,10 @@ def state_table(facts: MemoryFacts) -> SummaryTable:
     columns = summary_columns("GPU | Reserved: bytes | In use: bytes | Unused: bytes | Beside blocks in use: bytes | "
                               "Largest unused block: bytes | Fragmentation: pct | Unused blocks: count | Segments: count")
     rows: CellRows = [[
-        each.get("device"), each.get("reserved_bytes"), each.get("active_bytes"), each.get("unused_bytes"),
-        each.get("stuck_bytes"), each.get("largest_unused_bytes"), fragmentation_pct(each), each.get("unused_blocks"),
-        each.get("segments")]
-        for each in facts.state]
+        state.get("device"), state.get("reserved_bytes"), state.get("active_bytes"), state.get("unused_bytes"),
+        state.get("stuck_bytes"), state.get("largest_unused_bytes"), fragmentation_pct(state), state.get("unused_blocks"),
+        state.get("segments")]
+        for state in facts.state]
     return SummaryTable("The allocator at the end", columns, rows,
                         "Fragmentation: the share of what is unused that lies outside of its largest block; an allocation larger "
                         "than that block needs new memory. What lies beside blocks in use cannot be given back to the driver.")
@@ -301,8 +301,8 @@ def copy_table(facts: MemoryFacts) -> SummaryTable:
                               "Longest: slice")
     ids = facts.frame["id"]
     rows: CellRows = [[
-        each.name[:300], each.count, each.bytes, each.total_ns, share_pct(each.covered_ns, facts.wall_ns),
-        each.bytes_s, int(ids[each.longest])] for each in facts.copies]
+        copy.name[:300], copy.count, copy.bytes, copy.total_ns, share_pct(copy.covered_ns, facts.wall_ns),
+        copy.bytes_s, int(ids[copy.longest])] for copy in facts.copies]
     return SummaryTable("Copies and sets", columns, rows, "The rate is bytes over the time of those copies whose size is stated.")
 
 

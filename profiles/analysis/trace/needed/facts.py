@@ -82,12 +82,12 @@ class Item:
         op = Call(self.operator, {}).base if self.operator else ""
         if op in _OPERATORS:
             return _OPERATORS[op]
-        found = next((role for role, pattern in _KERNELS if pattern.search(self.kernel[:400])), "")
-        if found == "product" and (any("conv" in name for name in self.path) or _CONVOLUTION.search(self.kernel[:400])):
+        kind = next((role for role, pattern in _KERNELS if pattern.search(self.kernel[:400])), "")
+        if kind == "product" and (any("conv" in name for name in self.path) or _CONVOLUTION.search(self.kernel[:400])):
             return "convolution"
-        if not found and self.work is not None:
+        if not kind and self.work is not None:
             return "elementwise" if self.work.kind in ("elementwise", "fused", "optimizer") else self.work.kind
-        return found or "other"
+        return kind or "other"
 
     @cached_property
     def is_fused(self) -> bool:
@@ -97,7 +97,7 @@ class Item:
     @cached_property
     def tensors(self) -> list[Tensor]:
         """Return the tensors of its call, those of lists too."""
-        listed = [tensor for at in range(min(len(self.call.dims), 8)) for tensor in self.call.tensor_list(at)[:64]]
+        listed = [tensor for argument in range(min(len(self.call.dims), 8)) for tensor in self.call.tensor_list(argument)[:64]]
         return self.call.tensors() + listed
 
     @cached_property
@@ -149,7 +149,7 @@ class Facts:
     @cached_property
     def lanes(self) -> list[Ints]:
         """Return the positions of each GPU in order of start."""
-        return [np.flatnonzero(self.device == each).astype(np.int64) for each in np.unique(self.device).tolist()]
+        return [np.flatnonzero(self.device == gpu).astype(np.int64) for gpu in np.unique(self.device).tolist()]
 
     @cached_property
     def sequences(self) -> list[list[int]]:
@@ -203,8 +203,8 @@ class Facts:
 
     def rate(self, position: int, precision: str) -> float | None:
         """Return what the launch's GPU does of a precision, operations/s, "dram": bytes/s."""
-        known = self.ceilings[self.models[int(self.model[position])]].rate(precision)
-        return known[0] if known else None
+        rate = self.ceilings[self.models[int(self.model[position])]].rate(precision)
+        return rate[0] if rate else None
 
 
 def steps_of_names(names: Sequence[str]) -> int:
@@ -222,7 +222,7 @@ def facts_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Facts | No
     if not rows.size or rows.size > MOST_LAUNCHES:
         return None
     model, models = gpu_of_rows(frame, rows)
-    measured = {gpus.key(name): each for name, each in (given or {}).get("ceilings", {}).items()}
+    measured = {gpus.key(name): rates for name, rates in (given or {}).get("ceilings", {}).items()}
     ceilings = {name: ceilings_of(name, measured.get(gpus.key(name))) for name in models}
     number, items = _items(frame, every)
     dram = np.array([(ceilings[name].rate("dram") or (np.nan, ""))[0] for name in models])[model]
@@ -287,8 +287,8 @@ def _floors(every: LaunchWork, items: list[Item], number: Ints, model: Ints, mod
     for code in codes.tolist():
         item, gpu = items[code // len(models)], models[code % len(models)]
         precision = precision_of(item.work, item.kernel) if item.work is not None and not item.is_part else ""
-        known = ceilings[gpu].rate(precision) if precision else None
-        peaks.append(known[0] if known else np.nan)
+        rate = ceilings[gpu].rate(precision) if precision else None
+        peaks.append(rate[0] if rate else np.nan)
     peak = np.array(peaks)[place.reshape(-1)]
     floors: Floats = 1e9 * np.fmax(every.flop / peak, every.bytes / dram)
     return floors

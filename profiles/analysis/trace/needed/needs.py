@@ -45,7 +45,7 @@ class Claim:
     @cached_property
     def each(self) -> tuple[Ints, ...]:
         """Return the launches of each that was found."""
-        return tuple(np.array(list(one.positions), np.int64) for one in self.found)
+        return tuple(np.array(list(avoidable.positions), np.int64) for avoidable in self.found)
 
     @cached_property
     def positions(self) -> Ints:
@@ -64,7 +64,7 @@ class Claim:
 
     @property
     def is_region(self) -> bool:
-        return any(one.is_region for one in self.found)
+        return any(avoidable.is_region for avoidable in self.found)
 
     @property
     def worth_ns(self) -> int:
@@ -73,7 +73,7 @@ class Claim:
 
     @property
     def certain(self) -> bool:
-        return all(each.certain for each in self.found)
+        return all(avoidable.certain for avoidable in self.found)
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ def needs_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Needs:
     claims = _claims(facts, Recording(frame))
     position = np.full(frame.rows, -1, np.int64)
     position[facts.every.rows] = np.arange(facts.every.rows.size)
-    every = [each for work in works if (each := _gpu(frame, facts, work, steps, claims, position)) is not None]
-    rows, took_ns, least_ns, unknown_ns = (np.concatenate([np.empty(0, np.int64), *(each[at] for each in every)])
-                                           for at in (1, 2, 3, 4))
+    every = [entry for work in works if (entry := _gpu(frame, facts, work, steps, claims, position)) is not None]
+    rows, took_ns, least_ns, unknown_ns = (np.concatenate([np.empty(0, np.int64), *(entry[column] for entry in every)])
+                                           for column in (1, 2, 3, 4))
     return Needs(tuple(gpu for gpu, *_ in every), tuple(sorted(claims, key=lambda claim: (-claim.gone_ns, claim.kind.name))), facts,
                  facts.has_shapes, rows, took_ns, least_ns, unknown_ns)
 
@@ -129,25 +129,25 @@ def needs_of(frame: Frame, given: Mapping[str, Any] | None = None) -> Needs:
 def _claims(facts: Facts, recording: Recording) -> list[Claim]:
     claims = []
     for kind in KINDS:
-        found = []
-        for one in kind.find(facts):
-            positions = list(one.positions)
-            if not facts.taken[positions].any() and (positions or one.rows):
+        avoidables = []
+        for avoidable in kind.find(facts):
+            positions = list(avoidable.positions)
+            if not facts.taken[positions].any() and (positions or avoidable.rows):
                 facts.taken[positions] = True
-                found.append(one)
-        if found:
-            claims.append(_claim(facts, recording, kind, found, facts.frame.wall[1] - facts.frame.wall[0]))
+                avoidables.append(avoidable)
+        if avoidables:
+            claims.append(_claim(facts, recording, kind, avoidables, facts.frame.wall[1] - facts.frame.wall[0]))
     return claims
 
 
 def _claim(facts: Facts, recording: Recording, kind: Kind, found: Sequence[Avoidable], wall_ns: int) -> Claim:
     takes = sum(facts.total_ns(list(one.positions)) for one in found) + sum(_copied_ns(facts, one) for one in found)
-    stays = tuple(round(sum(one.stays_ns[at] for one in found)) for at in (0, 1))
+    stays = tuple(round(sum(avoidable.stays_ns[side] for avoidable in found)) for side in (0, 1))
     # Without the profiler, which slows the host, the GPU may be what holds the run back: at most all of its time goes.
-    changes = [_change(facts, recording, found, at) for at in (0, 1)]
+    changes = [_change(facts, recording, found, side) for side in (0, 1)]
     bounds = [takes - stays[at] + (wall_ns if any(one.is_region for one in found) else _host_ns(facts, recording, found, at))
               for at in (0, 1)]
-    most, least = (min(bounds[at], max(0, recording.saved_ns(changes[at]))) for at in (0, 1))
+    most, least = (min(bounds[side], max(0, recording.saved_ns(changes[side]))) for side in (0, 1))
     return Claim(kind, tuple(found), sum(len(one.positions) + len(one.rows) for one in found), takes, (stays[0], stays[1]),
                  (min(least, most), max(most, least, takes - stays[0])))
 
@@ -165,9 +165,9 @@ def _host_ns(facts: Facts, recording: Recording, found: Sequence[Avoidable], at:
 def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> Change:
     """Return the recording's change: `at` 0 the most that goes, 1 the least."""
     rows, ns, host_ns, gone = [NO_INTS], [NO_INTS], [NO_INTS], list[tuple[int, int]]()
-    for one in found:
-        positions, stays = list(one.positions), one.stays_ns[at]
-        if one.is_region:
+    for avoidable in found:
+        positions, stays = list(avoidable.positions), avoidable.stays_ns[at]
+        if avoidable.is_region:
             length = np.zeros(len(positions), np.int64)
             length[0] = max(1, round(stays))
             calls = recording.call[recording.place[facts.every.rows[positions]]]
@@ -175,9 +175,9 @@ def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: 
                 gone.append((int(calls.min()), int(calls.max())))
         else:
             length = np.rint(stays / max(1, facts.total_ns(positions)) * facts.ns[positions]).astype(np.int64)
-        rows += [np.array(one.rows, np.int64), facts.every.rows[positions]]
-        ns += [np.zeros(len(one.rows), np.int64), length]
-        host_ns += [recording.host_share(each, one.host_shares[1 - at]) for each in rows[-2:]]
+        rows += [np.array(avoidable.rows, np.int64), facts.every.rows[positions]]
+        ns += [np.zeros(len(avoidable.rows), np.int64), length]
+        host_ns += [recording.host_share(part, avoidable.host_shares[1 - at]) for part in rows[-2:]]
     return Change(np.concatenate(rows), np.concatenate(ns), np.concatenate(host_ns), gone)
 
 
@@ -203,31 +203,31 @@ def _gpu(frame: Frame, facts: Facts, work: DeviceWork, steps: Steps, claims: Seq
     mine = np.flatnonzero(place >= 0)
     ns = np.zeros(facts.every.rows.size, np.int64)
     ns[place[mine]] = portion[mine]
-    has_copies = any(one.rows for claim in claims for one in claim.found)
+    has_copies = any(avoidable.rows for claim in claims for avoidable in claim.found)
     copied = dict(zip(rows.tolist(), portion.tolist(), strict=True)) if has_copies else {}
     left = np.ones(ns.size, np.bool_)
     least_ns = np.zeros(ns.size, np.int64)
     for claim in claims:
         parts.setdefault(claim.kind.name, 0)
         left[claim.positions] = False
-        for one, positions, inside in zip(claim.found, claim.each, claim.sums(ns), strict=True):
-            if not inside and not one.rows:
+        for avoidable, positions, inside in zip(claim.found, claim.each, claim.sums(ns), strict=True):
+            if not inside and not avoidable.rows:
                 continue                    # another GPU's
-            moved = sum(copied.get(row, 0) for row in one.rows)
+            moved = sum(copied.get(row, 0) for row in avoidable.rows)
             parts[COPIES] -= moved
             whole = max(1, int(facts.ns[positions].sum()))
-            least, most = (min(inside, round(each * inside / whole)) for each in one.stays_ns)
+            least, most = (min(inside, round(stay_ns * inside / whole)) for stay_ns in avoidable.stays_ns)
             middle = (least + most) // 2
             least_ns[positions] = _shared_out(least, ns[positions])
             parts[SLOWER] += middle - least
             parts[claim.kind.name] += moved + inside - middle
     floors = facts.floor_ns
     helper = np.array([item.is_part for item in facts.items])[facts.item]
-    known = left & ~np.isnan(floors)
-    least_ns[known] = np.minimum(floors[known].round().astype(np.int64), ns[known])
+    has_floor = left & ~np.isnan(floors)
+    least_ns[has_floor] = np.minimum(floors[has_floor].round().astype(np.int64), ns[has_floor])
     parts[NEEDED] = int(least_ns.sum())
-    parts[SLOWER] += int((ns - least_ns)[known].sum()) + int(ns[left & ~known & helper].sum())
-    unknown_ns = np.where(left & ~known & ~helper, ns, 0)
+    parts[SLOWER] += int((ns - least_ns)[has_floor].sum()) + int(ns[left & ~has_floor & helper].sum())
+    unknown_ns = np.where(left & ~has_floor & ~helper, ns, 0)
     parts[NOT_KNOWN] = int(unknown_ns.sum())
     parts[IDLE] = window.length_ns - int(portion.sum())
     flop = facts.every.flop[(ns > 0) & left]
@@ -248,7 +248,7 @@ def _shared_out(total: int, ns: Ints) -> Ints:
     if total * whole < 1 << 63:
         reached = total * until // whole
     else:                               # a product of two times in ns leaves 63 bits after some seconds
-        reached = np.array([total * each // whole for each in until.tolist()], np.int64)
+        reached = np.array([total * end_ns // whole for end_ns in until.tolist()], np.int64)
     return np.diff(reached, prepend=0)
 
 
@@ -279,6 +279,6 @@ def _passed_ns(window: Intervals, times: Ints) -> Ints:
     """Return how much of a window has passed at some times."""
     length = window.end_ns - window.start_ns
     before = np.concatenate([[0], np.cumsum(length)])
-    at = np.searchsorted(window.start_ns, times, side="right") - 1
-    inside = np.clip(times - window.start_ns[np.maximum(at, 0)], 0, length[np.maximum(at, 0)])
-    return np.where(at < 0, 0, before[np.maximum(at, 0)] + inside).astype(np.int64)
+    index = np.searchsorted(window.start_ns, times, side="right") - 1
+    inside = np.clip(times - window.start_ns[np.maximum(index, 0)], 0, length[np.maximum(index, 0)])
+    return np.where(index < 0, 0, before[np.maximum(index, 0)] + inside).astype(np.int64)

@@ -50,8 +50,8 @@ class Recording:
         self.place[rows] = np.arange(rows.size)
         start, end = order.start_ns[by_call], order.end_ns[by_call]
         self._length: Ints = end - start
-        (streams, self._stream), (devices, self._device) = (np.unique(each[by_call], return_inverse=True)
-                                                           for each in (order.track, order.device))
+        (streams, self._stream), (devices, self._device) = (np.unique(column[by_call], return_inverse=True)
+                                                           for column in (order.track, order.device))
         free = np.zeros(rows.size, np.int64)
         for stream in range(streams.size):                      # when its stream was free, of the first when it was called
             mine = np.flatnonzero(self._stream == stream)
@@ -72,8 +72,8 @@ class Recording:
         start, end = np.array(self.waits, np.int64).reshape(-1, 2).T
         last = np.full(start.size, NEVER)
         for lane, done in zip(self._lanes, self._done, strict=True):
-            at = np.searchsorted(lane, self._before) - 1
-            ended = np.where(at >= 0, done[np.maximum(at, 0)], NEVER)
+            index = np.searchsorted(lane, self._before) - 1
+            ended = np.where(index >= 0, done[np.maximum(index, 0)], NEVER)
             last = np.where(ended <= end, np.maximum(last, ended), last)
         return list(np.where(last == NEVER, start, last).tolist())
 
@@ -128,17 +128,17 @@ class _Played:
         stream, device, takes = self.recording._stream[mine], self.recording._device[mine], self.takes[mine]
         self.shift += int(self.earlier[end] - self.earlier[begin])
         if mine.size < FEW * len(self.free):
-            for one, gpu, call_ns, ns in zip(stream.tolist(), device.tolist(), called.tolist(), takes.tolist(), strict=True):
-                self.free[one] = max(self.free[one], call_ns) + ns
-                self.done[gpu] = max(self.done[gpu], self.free[one])
+            for stream_id, gpu, call_ns, ns in zip(stream.tolist(), device.tolist(), called.tolist(), takes.tolist(), strict=True):
+                self.free[stream_id] = max(self.free[stream_id], call_ns) + ns
+                self.done[gpu] = max(self.done[gpu], self.free[stream_id])
             return
         ended = np.empty(mine.size, np.int64)
-        for one in np.unique(stream).tolist():
-            places = np.flatnonzero(stream == one)
+        for stream_id in np.unique(stream).tolist():
+            places = np.flatnonzero(stream == stream_id)
             until = np.cumsum(takes[places])
             ready = np.maximum.accumulate(called[places] - (until - takes[places]))
-            ended[places] = until + np.maximum(ready, self.free[one])
-            self.free[one] = int(ended[places[-1]])
+            ended[places] = until + np.maximum(ready, self.free[stream_id])
+            self.free[stream_id] = int(ended[places[-1]])
         for gpu in np.unique(device).tolist():
             self.done[gpu] = max(self.done[gpu], int(ended[device == gpu].max()))
 
@@ -148,8 +148,8 @@ def _inside(times: Ints, windows: Sequence[tuple[int, int]]) -> Bools:
     if not windows or not times.size:
         return np.zeros(times.size, np.bool_)
     start, end = np.array(sorted(windows), np.int64).T
-    at = np.searchsorted(start, times, side="right") - 1
-    inside: Bools = (at >= 0) & (times <= end[np.maximum(at, 0)])
+    index = np.searchsorted(start, times, side="right") - 1
+    inside: Bools = (index >= 0) & (times <= end[np.maximum(index, 0)])
     return inside
 
 

@@ -67,22 +67,22 @@ def slow_kernels(needs: Needs) -> list[SlowKernel]:
         return []
     place = np.full(facts.frame.rows, -1, np.int64)
     place[facts.every.rows] = np.arange(facts.every.rows.size)
-    at = place[needs.rows]
-    inside = (at >= 0) & (needs.took_ns > 0)
+    positions = place[needs.rows]
+    inside = (positions >= 0) & (needs.took_ns > 0)
     takes, least = np.zeros(facts.every.rows.size, np.int64), np.zeros(facts.every.rows.size, np.int64)
-    takes[at[inside]], least[at[inside]] = needs.took_ns[inside], needs.least_ns[inside]
+    takes[positions[inside]], least[positions[inside]] = needs.took_ns[inside], needs.least_ns[inside]
     free = (takes > 0) & ~facts.taken & ~np.isnan(facts.floor_ns)
     number = np.array(facts.item)[free]
-    sums = [sums_by(number, each[free], len(facts.items)) for each in (takes, least)]
+    sums = [sums_by(number, amounts[free], len(facts.items)) for amounts in (takes, least)]
     count = np.bincount(number, minlength=len(facts.items))
     order = stable_order(sums[1] - sums[0])[:MOST]
-    return [_slow(facts, each, int(count[each]), int(sums[0][each]), int(sums[1][each]), free)
-            for each in order.tolist() if sums[0][each] > sums[1][each]]
+    return [_slow(facts, index, int(count[index]), int(sums[0][index]), int(sums[1][index]), free)
+            for index in order.tolist() if sums[0][index] > sums[1][index]]
 
 
 def _slow(facts: Facts, number: int, launches: int, takes_ns: int, least_ns: int, free: Bools) -> SlowKernel:
     item = facts.items[number]
-    longest = max((each for each in facts.positions_of[number] if free[each]), key=lambda each: int(facts.ns[each]))
+    longest = max((position for position in facts.positions_of[number] if free[position]), key=lambda each: int(facts.ns[each]))
     row = int(facts.every.rows[longest])
     return SlowKernel(item.kernel[:KERNEL_CHARS], item.operator, item.work.text if item.work else "", launches, takes_ns, least_ns,
                       choice_of(item, facts.models[int(facts.model[longest])]), tune_fields(facts.frame, row, item.kernel),
@@ -100,8 +100,8 @@ def slow_table(slow: list[SlowKernel]) -> SummaryTable:
     return SummaryTable("Needed, and slower than the ceiling",
         summary_columns("kernel: kernel | operator: text | sizes: text | launches: count | takes: ns | least: ns | "
                         "of the ceiling: pct | lost: ns | tune: tune | instead: text | longest: slice"),
-        [[each.kernel, each.operator or None, each.sizes or None, each.launches, each.takes_ns, each.least_ns,
-          100 * each.least_ns / max(1, each.takes_ns), each.lost_ns, urlencode(each.tune) or None,
-          each.choice.replace("`", "") or None, each.longest]
-         for each in slow],
+        [[kernel.kernel, kernel.operator or None, kernel.sizes or None, kernel.launches, kernel.takes_ns, kernel.least_ns,
+          100 * kernel.least_ns / max(1, kernel.takes_ns), kernel.lost_ns, urlencode(kernel.tune) or None,
+          kernel.choice.replace("`", "") or None, kernel.longest]
+         for kernel in slow],
         "Launches that no kind above claims, by what is lost: what tuning or a better library could win.")

@@ -69,8 +69,8 @@ class Places:
     has_least: bool = False             # the least time of any work is known
 
     def numbers(self) -> dict[str, Any]:
-        return {"has_least": self.has_least, "range_kind": self.what, "ranges": [asdict(each) for each in self.ranges],
-                "layers": self.layers, "layer_parts": [asdict(each) for each in self.parts]}
+        return {"has_least": self.has_least, "range_kind": self.what, "ranges": [asdict(entry) for entry in self.ranges],
+                "layers": self.layers, "layer_parts": [asdict(part) for part in self.parts]}
 
 
 def places_of(needs: Needs) -> Places:
@@ -88,16 +88,16 @@ def places_of(needs: Needs) -> Places:
         return Places(what, ranges, 0, [], has_least)
     backward = np.array([token.is_backward for token in calls.tokens], np.bool_)[calls.token]
     label = (2 * parts.part + (backward & (parts.part > 0)))[calls.of_launch]
-    columns = (_by_row(needs, each)[facts.every.rows] for each in (needs.took_ns, needs.least_ns, needs.unknown_ns))
-    sums = [sums_by(label, each, 2 * len(parts.names)) for each in (np.ones(label.size), *columns)]
-    made = [LayerPart(_part(parts.names[code // 2], bool(code % 2)), *(int(each[code]) for each in sums))
-            for code in np.flatnonzero(sums[1]).tolist()]
-    order = {name: at for at, name in enumerate(ORDER)}
+    columns = (_by_row(needs, column)[facts.every.rows] for column in (needs.took_ns, needs.least_ns, needs.unknown_ns))
+    sums = [sums_by(label, column, 2 * len(parts.names)) for column in (np.ones(label.size), *columns)]
+    layer_parts = [LayerPart(_part(parts.names[code // 2], bool(code % 2)), *(int(total[code]) for total in sums))
+                   for code in np.flatnonzero(sums[1]).tolist()]
+    order = {name: position for position, name in enumerate(ORDER)}
 
     def place(part: LayerPart) -> tuple[int, int, int]:
         base = part.part.removesuffix(", backward")
         return (0 if base in order else 1 if base else 2, order.get(base, 0) + len(order) * (base != part.part), -part.takes_ns)
-    return Places(what, ranges, layers, sorted(made, key=place), has_least)
+    return Places(what, ranges, layers, sorted(layer_parts, key=place), has_least)
 
 
 def _part(name: str, backward: bool) -> str:
@@ -119,26 +119,26 @@ def _ranges(needs: Needs) -> tuple[str, list[Range]]:
     tree, what, _ = module_tree(owned) if owned is not None else (None, "", None)
     if tree is None or owned is None:
         return "", []
-    takes, least, unknown = (_by_row(needs, each)[owned.rows] for each in (needs.took_ns, needs.least_ns, needs.unknown_ns))
+    takes, least, unknown = (_by_row(needs, column)[owned.rows] for column in (needs.took_ns, needs.least_ns, needs.unknown_ns))
     is_inside = (takes > 0).astype(np.int64)
     below = sum_below(tree, takes)
-    kept = np.sort(stable_order(-below)[:MOST_RANGES])
-    kept = kept[below[kept] > 0]
+    nodes = np.sort(stable_order(-below)[:MOST_RANGES])
+    nodes = nodes[below[nodes] > 0]
     number = np.full(tree.name.size + 1, -1, np.int64)      # of the kept range that each node lies in; the last: outside of any
-    number[kept] = np.arange(kept.size)
+    number[nodes] = np.arange(nodes.size)
     for node in range(tree.name.size):                      # parents come before their children
         if number[node] < 0 and tree.parent[node] >= 0:
             number[node] = number[tree.parent[node]]
     own = number[tree.leaf]
-    own_takes, own_least = (sums_by(own + 1, each, kept.size + 1) for each in (takes, least))
-    counts, least_below, unknown_below = (sum_below(tree, each) for each in (is_inside, least, unknown))
-    names = [readable(frame.names[int(tree.name[node])]).removeprefix(MODULE)[:NAME_CHARS] for node in kept.tolist()]
+    own_takes, own_least = (sums_by(own + 1, column, nodes.size + 1) for column in (takes, least))
+    counts, least_below, unknown_below = (sum_below(tree, column) for column in (is_inside, least, unknown))
+    names = [readable(frame.names[int(tree.name[node])]).removeprefix(MODULE)[:NAME_CHARS] for node in nodes.tolist()]
     out: list[Range] = []
-    for at, node in enumerate(kept.tolist()):
+    for index, node in enumerate(nodes.tolist()):
         parent = int(number[tree.parent[node]]) if tree.parent[node] >= 0 else -1
         within = "" if parent < 0 else f"{out[parent].within} / {names[parent]}".removeprefix(" / ")
-        out.append(Range(names[at], within[-NAME_CHARS:], parent, int(counts[node]), int(below[node]), int(least_below[node]),
-                         int(unknown_below[node]), int(own_takes[at + 1]), int(own_least[at + 1])))
+        out.append(Range(names[index], within[-NAME_CHARS:], parent, int(counts[node]), int(below[node]), int(least_below[node]),
+                         int(unknown_below[node]), int(own_takes[index + 1]), int(own_least[index + 1])))
     if own_takes[0]:
         outside = own < 0
         out.append(Range("", "", -1, int(is_inside[outside].sum()), int(own_takes[0]), int(own_least[0]),
@@ -163,8 +163,8 @@ def places_tables(places: Places) -> list[SummaryTable]:
 def _range_table(places: Places) -> SummaryTable:
     ranges = sorted(places.ranges, key=lambda each: -each.takes_ns)
     rows: CellRows = [
-        [each.name or f"(outside any {places.what})", each.within or None, each.launches, each.takes_ns, *_least(places, each),
-         each.own_takes_ns, each.own_least_ns if _least(places, each)[1] is not None else None] for each in ranges]
+        [entry.name or f"(outside any {places.what})", entry.within or None, entry.launches, entry.takes_ns, *_least(places, entry),
+         entry.own_takes_ns, entry.own_least_ns if _least(places, entry)[1] is not None else None] for entry in ranges]
     return SummaryTable(f"What each {places.what or 'range'} takes and needs",
         summary_columns(f"{places.what or 'range'}: text | within: text | launches: count | takes: ns | least: ns | "
                         "needed of it: pct | its own takes: ns | its own least: ns"), rows,
@@ -174,9 +174,9 @@ def _range_table(places: Places) -> SummaryTable:
 
 def _part_table(places: Places) -> SummaryTable:
     rows: CellRows = [
-        [each.part or "(no part of a layer)", each.launches, each.takes_ns, *_least(places, each),
-         each.takes_ns / places.layers if each.part else None,
-         each.least_ns / places.layers if each.part and _least(places, each)[1] is not None else None] for each in places.parts]
+        [part.part or "(no part of a layer)", part.launches, part.takes_ns, *_least(places, part),
+         part.takes_ns / places.layers if part.part else None,
+         part.least_ns / places.layers if part.part and _least(places, part)[1] is not None else None] for part in places.parts]
     return SummaryTable(f"What the parts of a layer take and need, × {places.layers:,}",
         summary_columns("part: text | launches: count | takes: ns | least: ns | needed of it: pct | takes per layer: ns | "
                         "least per layer: ns"), rows,
@@ -207,7 +207,7 @@ def needed_result(frame: Frame, needs: Needs) -> Result:
         "needed_pct": needed_pct(gpus),
         "has_shapes": needs.has_shapes,
         "kinds": [claim_json(needs, claim) for claim in claims],
-        "slow": [each.as_json() for each in slow],
+        "slow": [kernel.as_json() for kernel in slow],
         **places.numbers(),
         "ceilings": {name: each.label or ("data sheet" if each.sheet else "") for name, each in needs.facts.ceilings.items()},
     }
@@ -331,7 +331,7 @@ def _why_unknown(needs: Needs) -> str:
         details = np.unique(frame["detail"][operators])
         recorded = any(frame.detail_arguments(code).get("Input Dims") for code in details[details >= 0][:MOST_DETAILS].tolist())
         return "its kernels are linked to no operator with shapes" if recorded else "record with `record_shapes=True`"
-    if not any(each.sheet or each.measured for each in needs.facts.ceilings.values()):
+    if not any(ceiling.sheet or ceiling.measured for ceiling in needs.facts.ceilings.values()):
         return "no ceilings are known of this GPU"
     return "the shapes, types or ceilings of its work are not known"
 

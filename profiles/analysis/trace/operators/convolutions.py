@@ -55,12 +55,12 @@ def convolution_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable |
     columns = summary_columns("Kernel: kernel | Algorithm: text | On tensor cores: text | Operator: text | Product: text | "
                               "Launches: count | GPU time: ns | Share: pct | Of the least time: pct | Longest: slice")
     rows: CellRows = []
-    for at in groups.order[:ROWS].tolist():
-        total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
-        found, problem = _convolution(owned, kernel), owned.problem(int(longest[at]))
-        rows.append([kernel_of(owned, kernel), found.algorithm, _ON[found.on_tensor_cores], name_of(owned, name),
+    for group in groups.order[:ROWS].tolist():
+        total, launches, (name, _, kernel) = int(groups.ns[group]), int(groups.launches[group]), groups.keys[group].tolist()
+        convolution, problem = _convolution(owned, kernel), owned.problem(int(longest[group]))
+        rows.append([kernel_of(owned, kernel), convolution.algorithm, _ON[convolution.on_tensor_cores], name_of(owned, name),
                      (problem.text or None) if problem else None, launches, total, share_pct(total, owned.total_ns),
-                     reached_pct(owned, int(longest[at]), total, launches), slice_of(owned, int(longest[at]))])
+                     reached_pct(owned, int(longest[group]), total, launches), slice_of(owned, int(longest[group]))])
     rows += rest_rows(groups, columns, 5, 6, owned.total_ns)
     return SummaryTable("Convolutions by algorithm", columns, rows,
                         "The algorithm is told from the kernel's name (cuDNN 7 to 9). Of the least time: the product at the dense "
@@ -77,23 +77,23 @@ def convolution_findings(owned: OwnedWork, groups: Groups | None) -> list[Findin
     if groups is None:
         return []
     longest, slow = groups.longest(), []
-    for at in groups.order[:ROWS].tolist():
-        total = int(groups.ns[at])
-        reached = reached_pct(owned, int(longest[at]), total, int(groups.launches[at]))
-        found = _convolution(owned, int(groups.keys[at][2]))
-        if found.on_tensor_cores is False or (reached is not None and reached < SLOW_PCT):
-            slow.append((total, found, reached, int(groups.keys[at][2])))
+    for group in groups.order[:ROWS].tolist():
+        total = int(groups.ns[group])
+        reached = reached_pct(owned, int(longest[group]), total, int(groups.launches[group]))
+        convolution = _convolution(owned, int(groups.keys[group][2]))
+        if convolution.on_tensor_cores is False or (reached is not None and reached < SLOW_PCT):
+            slow.append((total, convolution, reached, int(groups.keys[group][2])))
     total_ns = sum(total for total, *_ in slow)
     share_pct = 100 * total_ns / max(1, owned.total_ns)
     if not slow or share_pct < SHARE_PCT:
         return []
     by_algorithm: dict[str, int] = {}
-    for total, found, _, _ in slow:
-        by_algorithm[found.algorithm] = by_algorithm.get(found.algorithm, 0) + total
+    for total, convolution, _, _ in slow:
+        by_algorithm[convolution.algorithm] = by_algorithm.get(convolution.algorithm, 0) + total
     most = ", ".join(f"{name} {pct_text(100 * ns / total_ns)}" for name, ns in
                      sorted(by_algorithm.items(), key=lambda pair: -pair[1])[:3])
-    known = [(total, reached) for total, _, reached, _ in slow if reached is not None]
-    won_ns = sum(total * (1 - reached / 100) for total, reached in known) / gpus_of(owned.frame) if known else None
+    measures = [(total, reached) for total, _, reached, _ in slow if reached is not None]
+    won_ns = sum(total * (1 - reached / 100) for total, reached in measures) / gpus_of(owned.frame) if measures else None
     return [Finding(
         "convolution_algorithm", "medium", f"Slow convolutions take {time_text(total_ns)} ({pct_text(share_pct)} of the GPU time): "
         f"cuDNN runs them as {most}",

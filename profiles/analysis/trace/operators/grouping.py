@@ -118,9 +118,9 @@ class Groups:
 
     def calls(self) -> Ints:
         """Distinct operators that launched each group."""
-        known = self.owned.owner[self.rows] >= 0
-        _, first = number_rows(self.owned.owner[self.rows][known])
-        return np.bincount(self.index[known][first], minlength=len(self.keys))
+        has_owner = self.owned.owner[self.rows] >= 0
+        _, first = number_rows(self.owned.owner[self.rows][has_owner])
+        return np.bincount(self.index[has_owner][first], minlength=len(self.keys))
 
     def longest(self) -> Ints:
         """Return, for each group, the position (in frame.work) of its longest work."""
@@ -150,8 +150,8 @@ def number_rows(*keys: Ints) -> tuple[Ints, Ints]:
     """
     index, first = _number_values(np.asarray(keys[0], np.int64))
     for key in keys[1:]:
-        other, seen = _number_values(np.asarray(key, np.int64))
-        index, first = _number_values(index * max(seen.size, 1) + other)
+        other, firsts = _number_values(np.asarray(key, np.int64))
+        index, first = _number_values(index * max(firsts.size, 1) + other)
     return index, first
 
 

@@ -160,7 +160,7 @@ _CONVOLUTION = (None, 0, 1, (3, 4, 5))          # conv2d, convolution, _convolut
 
 def _convolution(name: str, dims: list[Any], types: list[Any], concrete: list[Any]) -> Problem:
     gradient_at, input_at, weight_at, window = _CONVOLUTIONS.get(name, _CONVOLUTION)
-    known_at = next(at for at in (weight_at, input_at) if at is not None)
+    known_at = next(position for position in (weight_at, input_at) if position is not None)
     dtype = _type(types, known_at)
     weight = _shape(dims, weight_at) if weight_at is not None else []
     image = _shape(dims, input_at) if input_at is not None else []
@@ -184,7 +184,7 @@ def _outputs(image: Shape, weight: Shape, concrete: list[Any], window: tuple[int
     if window is None or len(image) != len(weight) or len(concrete) <= max(window):
         return []
     axes = len(weight) - 2
-    settings = [_whole(as_list(concrete[at]), axes) for at in window]
+    settings = [_whole(as_list(concrete[position]), axes) for position in window]
     if not all(settings):
         return []
     out = [(size + 2 * pad - dilation * (taps - 1) - 1) // stride + 1 for size, taps, stride, pad, dilation

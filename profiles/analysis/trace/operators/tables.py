@@ -38,13 +38,13 @@ def operator_table(owned: OwnedWork) -> SummaryTable:
     columns = summary_columns(f"{owned.kind.capitalize()}: text | Calls: count | Launches: count | GPU time: ns | Share: pct | "
                               "Per call: ns | On tensor cores: pct | Largest kernel: kernel | Longest: slice")
     rows: CellRows = []
-    for at in groups.order[:ROWS].tolist():
-        total, many, multiply = int(groups.ns[at]), int(calls[at]), int(yes[at] + no[at] + unknown[at])
+    for group in groups.order[:ROWS].tolist():
+        total, many, multiply = int(groups.ns[group]), int(calls[group]), int(yes[group] + no[group] + unknown[group])
         per_call = total / many if many else None
-        rows.append([name_of(owned, int(groups.keys[at][0])), many or None, int(groups.launches[at]), total,
+        rows.append([name_of(owned, int(groups.keys[group][0])), many or None, int(groups.launches[group]), total,
                      share_pct(total, owned.total_ns), per_call,
-                     share_pct(int(yes[at]), multiply) if multiply > int(unknown[at]) else None,
-                     kernel_of(owned, int(main[at])), slice_of(owned, int(longest[at]))])
+                     share_pct(int(yes[group]), multiply) if multiply > int(unknown[group]) else None,
+                     kernel_of(owned, int(main[group])), slice_of(owned, int(longest[group]))])
     rows += rest_rows(groups, columns, 2, 3, owned.total_ns)
     return SummaryTable(f"{owned.kind.capitalize()}s", columns, rows, _NOTE)
 
@@ -66,13 +66,13 @@ def shape_table(owned: OwnedWork) -> SummaryTable | None:
                               "Share: pct | Per call: ns | Product: text | Rate: FLOP/s | Of the peak: pct | "
                               "Largest kernel: kernel | Longest: slice")
     rows: CellRows = []
-    for at in groups.order[:ROWS].tolist():
-        total, many, first = int(groups.ns[at]), int(calls[at]), int(longest[at])
+    for group in groups.order[:ROWS].tolist():
+        total, many, first = int(groups.ns[group]), int(calls[group]), int(longest[group])
         per_call = total / many if many else None
         shapes, types = _inputs(owned, first)
         product, rate, of_peak = _rate(owned, first, per_call)
-        rows.append([name_of(owned, int(groups.keys[at][0])), shapes, types, many or None, int(groups.launches[at]), total,
-                     share_pct(total, owned.total_ns), per_call, product, rate, of_peak, kernel_of(owned, int(main[at])),
+        rows.append([name_of(owned, int(groups.keys[group][0])), shapes, types, many or None, int(groups.launches[group]), total,
+                     share_pct(total, owned.total_ns), per_call, product, rate, of_peak, kernel_of(owned, int(main[group])),
                      slice_of(owned, first)])
     rows += rest_rows(groups, columns, 4, 5, owned.total_ns)
     if not any(row[1] for row in rows):
@@ -126,7 +126,7 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: Bools) -> Su
                               "Forward and rest: ns | Backward: ns | Its own: ns | Launches: count")
     rows: CellRows = []
     for node in order.tolist():
-        names = [readable(owned.frame.names[int(tree.name[each])]).removeprefix("nn.Module: ") for each in tree.path(node)]
+        names = [readable(owned.frame.names[int(tree.name[ancestor])]).removeprefix("nn.Module: ") for ancestor in tree.path(node)]
         total = int(tree.total_ns[node])
         around = " / ".join(names[:-1])[-TEXT_CHARS:] or None
         rows.append([clip_name(names[-1], TEXT_CHARS), around, total, share_pct(total, owned.total_ns), int(split["f"][node]),
@@ -148,8 +148,8 @@ def module_table(owned: OwnedWork, tree: Tree, what: str, backward: Bools) -> Su
 
 def sum_below(tree: Tree, values: Ints) -> Ints:
     """Return the sum of `values` (per row of the tree's leaves) at and below each node."""
-    known = tree.leaf >= 0
-    total = sum_by(tree.leaf[known], values[known], tree.name.size)
+    is_inside = tree.leaf >= 0
+    total = sum_by(tree.leaf[is_inside], values[is_inside], tree.name.size)
     for level in range(int(tree.depth.max(initial=0)), 0, -1):
         here = np.flatnonzero(tree.depth == level)
         np.add.at(total, tree.parent[here], total[here])
@@ -166,11 +166,11 @@ def stack_table(owned: OwnedWork, tree: Tree) -> SummaryTable:
     columns = summary_columns("Kernel: kernel | Launched from: text | Launches: count | GPU time: ns | Share: pct | "
                               "Longest: slice")
     rows: CellRows = []
-    for at in groups.order[:ROWS].tolist():
-        node, total = int(groups.keys[at][1]), int(groups.ns[at])
-        names = [readable(owned.frame.names[int(tree.name[each])]) for each in tree.path(node)] if node >= 0 else []
-        rows.append([kernel_of(owned, int(groups.keys[at][0])), stack_text(names) or None, int(groups.launches[at]), total,
-                     share_pct(total, owned.total_ns), slice_of(owned, int(longest[at]))])
+    for group in groups.order[:ROWS].tolist():
+        node, total = int(groups.keys[group][1]), int(groups.ns[group])
+        names = [readable(owned.frame.names[int(tree.name[ancestor])]) for ancestor in tree.path(node)] if node >= 0 else []
+        rows.append([kernel_of(owned, int(groups.keys[group][0])), stack_text(names) or None, int(groups.launches[group]), total,
+                     share_pct(total, owned.total_ns), slice_of(owned, int(longest[group]))])
     rows += rest_rows(groups, columns, 2, 3, owned.total_ns)
     has_python = bool((owned.frame["category"] == Category.PYTHON).any())
     return SummaryTable("Call stack to kernel", columns, rows, "Innermost first." + (

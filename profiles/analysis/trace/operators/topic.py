@@ -57,12 +57,12 @@ def tensor_table(owned: OwnedWork, groups: Groups | None) -> SummaryTable | None
     columns = summary_columns("Kernel: kernel | Operator: text | Product: text | Type: text | Launches: count | GPU time: ns | "
                               "Share: pct | Why: text | What would help: text | To win, at most: ns | Longest: slice")
     rows: CellRows = []
-    for at in groups.order[:ROWS].tolist():
-        total, launches, (name, _, kernel) = int(groups.ns[at]), int(groups.launches[at]), groups.keys[at].tolist()
-        case = missed_product(owned, int(longest[at]), total, launches)
+    for group in groups.order[:ROWS].tolist():
+        total, launches, (name, _, kernel) = int(groups.ns[group]), int(groups.launches[group]), groups.keys[group].tolist()
+        case = missed_product(owned, int(longest[group]), total, launches)
         rows.append([kernel_of(owned, kernel), name_of(owned, name), case["product"], case["dtype"], launches, total,
                      share_pct(total, owned.total_ns), case["why"], case["fix"], case["worth_ns"],
-                     slice_of(owned, int(longest[at]))])
+                     slice_of(owned, int(longest[group]))])
     rows += rest_rows(groups, columns, 4, 5, owned.total_ns)
     return SummaryTable("Could tensor cores do it?", columns, rows, _NOTE)
 
@@ -127,12 +127,12 @@ def _tensor_cores(owned: OwnedWork, groups: Groups | None) -> list[Finding]:
         return []
     longest = groups.longest()
     cases: dict[str, list[tuple[int, int, dict[str, Any]]]] = defaultdict(list)
-    for at in groups.order[:ROWS].tolist():
-        total = int(groups.ns[at])
-        case = missed_product(owned, int(longest[at]), total, int(groups.launches[at]))
-        cases[case["code"]].append((total, int(longest[at]), case))
-    findings = [_reason_finding(owned, code, each) for code, each in cases.items()]
-    return sorted((each for each in findings if each), key=lambda each: -each.numbers["gpu_ns"])
+    for group in groups.order[:ROWS].tolist():
+        total = int(groups.ns[group])
+        case = missed_product(owned, int(longest[group]), total, int(groups.launches[group]))
+        cases[case["code"]].append((total, int(longest[group]), case))
+    findings = [_reason_finding(owned, code, entries) for code, entries in cases.items()]
+    return sorted((finding for finding in findings if finding), key=lambda each: -each.numbers["gpu_ns"])
 
 
 def _reason_finding(owned: OwnedWork, code: str, cases: list[tuple[int, int, dict[str, Any]]]) -> Finding | None:
@@ -142,9 +142,9 @@ def _reason_finding(owned: OwnedWork, code: str, cases: list[tuple[int, int, dic
     if share < LEAST_PCT or not helps:
         return None
     worth = [case["worth_ns"] for _, _, case in cases if case["worth_ns"] is not None]
-    _, at, first = cases[0]
-    kernel = owned.frame.names[int(owned.kernel[at])]
-    operator = readable(owned.frame.text(int(owned.owner[at])))
+    _, position, first = cases[0]
+    kernel = owned.frame.names[int(owned.kernel[position])]
+    operator = readable(owned.frame.text(int(owned.owner[position])))
     on = "are not aligned on tensor cores" if code == "alignment" else "do not run on tensor cores"
     size = f" ({first['product']})" if first["product"] else ""
     return Finding(
@@ -217,9 +217,9 @@ def self_time_table(owned: OwnedWork) -> SummaryTable | None:
     self_ns, total_ns, gpu_ns = (np.zeros(codes.size, np.int64) for _ in range(3))
     np.add.at(self_ns, index, own)
     np.add.at(total_ns, index, np.where(nested == 1, 0, duration))
-    place = {int(code): at for at, code in enumerate(codes.tolist())}
-    at = np.array([place.get(int(code), -1) for code in owned.owner_name.tolist()], np.int64)
-    np.add.at(gpu_ns, at[at >= 0], owned.ns[at >= 0])
+    place = {int(code): position for position, code in enumerate(codes.tolist())}
+    positions = np.array([place.get(int(code), -1) for code in owned.owner_name.tolist()], np.int64)
+    np.add.at(gpu_ns, positions[positions >= 0], owned.ns[positions >= 0])
     whole = int(self_ns.sum())
     order = stable_order(-self_ns)
     cells: CellRows = [
@@ -265,7 +265,7 @@ def operators_result(frame: Frame) -> Result:
         tables.append(module_table(owned, modules, what, backward))
     convolutions = convolution_groups(owned)
     tables += [convolution_table(owned, convolutions), self_time_table(owned), stack_table(owned, stacks)]
-    products = {f"{name}_ns": int(owned.ns[owned.use == at].sum()) for at, name in enumerate(USES) if name}
+    products = {f"{name}_ns": int(owned.ns[owned.use == use].sum()) for use, name in enumerate(USES) if name}
     known_ns = int(owned.ns[owned.owner >= 0].sum())
     numbers: dict[str, Any] = {
         "gpu_ns": owned.total_ns, "known_pct": 100 * known_ns / max(owned.total_ns, 1), "kind": owned.kind, "products": products,
@@ -289,13 +289,13 @@ def module_tree(owned: OwnedWork) -> tuple[Tree | None, str, Bools]:
     leaves = np.where(backward, forward[of_gradient], launched)
     codes = np.array([code for code, name in enumerate(frame.names) if name.startswith(MODULE)], np.int64)
     if codes.size:
-        wanted = (frame["category"] == Category.PYTHON) & np.isin(frame["name"], codes)
-        return tree_of(frame, leaves, owned.ns, wanted), "module", backward
-    wanted = (frame["category"] == Category.ANNOTATION) & ~frame["instant"]
+        is_node = (frame["category"] == Category.PYTHON) & np.isin(frame["name"], codes)
+        return tree_of(frame, leaves, owned.ns, is_node), "module", backward
+    is_node = (frame["category"] == Category.ANNOTATION) & ~frame["instant"]
     around = ancestors(frame, leaves)
-    if not any(not frame.text(row).startswith(STEP + "#") for row in around[wanted[around]][:10_000].tolist()):
+    if not any(not frame.text(row).startswith(STEP + "#") for row in around[is_node[around]][:10_000].tolist()):
         return None, "", backward
-    return tree_of(frame, leaves, owned.ns, wanted), "range", backward
+    return tree_of(frame, leaves, owned.ns, is_node), "range", backward
 
 
 def bars(owned: OwnedWork, most: int = 12) -> list[dict[str, Any]]:
@@ -305,8 +305,8 @@ def bars(owned: OwnedWork, most: int = 12) -> list[dict[str, Any]]:
     np.add.at(split, (index, owned.use), owned.ns)
     order = stable_order(-split.sum(1))[:most]
     names = [clip_name(readable(owned.frame.names[code]), 200) if code >= 0 else "" for code in codes.tolist()]
-    return [{"name": names[at], "total_ns": int(split[at].sum()),
-             **{f"{name or 'other'}_ns": int(split[at, use]) for use, name in enumerate(USES)}} for at in order.tolist()]
+    return [{"name": names[owner], "total_ns": int(split[owner].sum()),
+             **{f"{name or 'other'}_ns": int(split[owner, use]) for use, name in enumerate(USES)}} for owner in order.tolist()]
 
 
 def tree_boxes(frame: Frame, tree: Tree, total_ns: int) -> list[dict[str, Any]]:
@@ -315,14 +315,14 @@ def tree_boxes(frame: Frame, tree: Tree, total_ns: int) -> list[dict[str, Any]]:
     A chain of nodes without time of their own is one box.
     """
     least = max(1, int(DRAWN_SHARE * total_ns))
-    kept = np.flatnonzero(tree.total_ns >= least)
-    if kept.size > DRAWN_NODES:
-        kept = np.sort(kept[stable_order(-tree.total_ns[kept])[:DRAWN_NODES]])
-    place = {int(node): at for at, node in enumerate(kept.tolist())}
+    nodes = np.flatnonzero(tree.total_ns >= least)
+    if nodes.size > DRAWN_NODES:
+        nodes = np.sort(nodes[stable_order(-tree.total_ns[nodes])[:DRAWN_NODES]])
+    place = {int(node): position for position, node in enumerate(nodes.tolist())}
     return [{"name": clip_name(readable(frame.names[int(tree.name[node])]), 200) if tree.name[node] >= 0 else "",
              "parent": place.get(int(tree.parent[node]), -1), "total_ns": int(tree.total_ns[node]),
              "own_ns": int(tree.own_ns[node]), "count": int(tree.count[node])}
-            for node in kept.tolist()]
+            for node in nodes.tolist()]
 
 
 def sentence(owned: OwnedWork, products: dict[str, int]) -> str:
@@ -330,11 +330,11 @@ def sentence(owned: OwnedWork, products: dict[str, int]) -> str:
     top = next((bar for bar in first if bar["name"]), first[0])
     codes = np.unique(owned.owner_name)
     share = pct_text(100 * top["total_ns"] / max(owned.total_ns, 1))
-    said = (f"`{top['name']}` takes {share} of {time_text(owned.total_ns)} of GPU time, the most "
+    text = (f"`{top['name']}` takes {share} of {time_text(owned.total_ns)} of GPU time, the most "
             f"of {plural(int((codes >= 0).sum()), owned.kind)}")
     multiply_ns = products["yes_ns"] + products["no_ns"] + products["unknown_ns"]
     if owned.kind != "operator" or not multiply_ns:
-        return f"{said}."
+        return f"{text}."
     share = pct_text(100 * products["yes_ns"] / multiply_ns) if products["yes_ns"] else "none"
     many = f"{share} of {time_text(multiply_ns)} of matrix products ran on tensor cores"
     rest = []
@@ -344,4 +344,4 @@ def sentence(owned: OwnedWork, products: dict[str, int]) -> str:
         rest.append(f"{time_text(products['no_ns'])} did not")
     if products["unknown_ns"]:
         rest.append(f"of {time_text(products['unknown_ns'])} the names do not say")
-    return f"{said}; {many}{''.join(f', {each}' for each in rest)}."
+    return f"{text}; {many}{''.join(f', {remark}' for remark in rest)}."

@@ -69,8 +69,8 @@ def nearest(frame: Frame, rows: Ints, wanted: Bools) -> Ints:
 
 def tree_of(frame: Frame, leaves: Ints, ns: Ints, wanted: Bools) -> Tree:
     """The tree of the `wanted` slices around `leaves` (-1: none), each of which carries `ns`."""
-    at = nearest(frame, leaves, wanted)
-    around = ancestors(frame, at)
+    inner = nearest(frame, leaves, wanted)
+    around = ancestors(frame, inner)
     around = around[wanted[around]]
     above = nearest(frame, frame.parent[around], wanted)
     place = np.full(frame.rows, NONE, np.int64)
@@ -79,11 +79,11 @@ def tree_of(frame: Frame, leaves: Ints, ns: Ints, wanted: Bools) -> Tree:
     depth = _depths(over)
     names = canonical(frame, frame["name"][around].astype(np.int64))
     node, node_name, node_parent, node_depth = _nodes(over, depth, names, len(frame.names))
-    leaf = np.where(at >= 0, node[place[at]], NONE) if around.size else np.full(leaves.size, NONE, np.int64)
+    leaf = np.where(inner >= 0, node[place[inner]], NONE) if around.size else np.full(leaves.size, NONE, np.int64)
     own, count = (np.zeros(node_name.size, np.int64) for _ in range(2))
-    known = leaf >= 0
-    np.add.at(own, leaf[known], ns[known])
-    np.add.at(count, leaf[known], 1)
+    has_leaf = leaf >= 0
+    np.add.at(own, leaf[has_leaf], ns[has_leaf])
+    np.add.at(count, leaf[has_leaf], 1)
     total = own.copy()
     for level in range(int(node_depth.max(initial=0)), 0, -1):
         here = np.flatnonzero(node_depth == level)
@@ -124,15 +124,15 @@ def _nodes(over: Ints, depth: Ints, names: Ints, most: int) -> tuple[Ints, Ints,
     """(node of each slice, name, parent and depth of each node)."""
     node = np.full(over.size, NONE, np.int64)
     parts: list[tuple[Ints, Ints, Ints]] = []
-    made = 0
+    count = 0
     order = stable_order(depth)
     ends = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
     for level in range(ends.size - 1):
         rows = order[ends[level]:ends[level + 1]]
         parents = np.where(over[rows] >= 0, node[over[rows]], NONE)
         keys, index = np.unique((parents + 1) * (most + 1) + names[rows] + 1, return_inverse=True)
-        node[rows] = made + index
-        made += keys.size
+        node[rows] = count + index
+        count += keys.size
         parts.append((keys % (most + 1) - 1, keys // (most + 1) - 1, np.full(keys.size, level, np.int64)))
     if not parts:
         empty = np.empty(0, np.int64)
@@ -161,9 +161,9 @@ def forward_of(frame: Frame) -> Ints:
         return out
     starts = starts[stable_order(flow[starts])]
     ends = np.flatnonzero(is_end & (rows >= 0))
-    at = np.minimum(np.searchsorted(flow[starts], flow[ends]), starts.size - 1)
-    same = flow[starts[at]] == flow[ends]
-    out[rows[ends[same]]] = rows[starts[at[same]]]
+    positions = np.minimum(np.searchsorted(flow[starts], flow[ends]), starts.size - 1)
+    same = flow[starts[positions]] == flow[ends]
+    out[rows[ends[same]]] = rows[starts[positions[same]]]
     return out
 
 
@@ -174,16 +174,16 @@ def _beginning_at(frame: Frame, ops: Ints, track: Ints, time_ns: Ints) -> Ints:
     lanes, first = np.unique(lane[order], return_index=True)
     out = np.full(track.size, NONE, np.int64)
     asked_on = rows_by_value(track)
-    for each, lo, hi in zip(lanes.tolist(), first.tolist(), np.append(first, order.size)[1:].tolist(), strict=True):
-        mine = asked_on.get(each)
+    for lane_number, lo, hi in zip(lanes.tolist(), first.tolist(), np.append(first, order.size)[1:].tolist(), strict=True):
+        mine = asked_on.get(lane_number)
         if mine is None:
             continue
         rows = ops[order[lo:hi]]
         starts = frame["start_ns"][rows]
-        at = np.searchsorted(starts, time_ns[mine], side="left")
-        exact = (at < rows.size) & (starts[np.minimum(at, rows.size - 1)] == time_ns[mine])
+        positions = np.searchsorted(starts, time_ns[mine], side="left")
+        exact = (positions < rows.size) & (starts[np.minimum(positions, rows.size - 1)] == time_ns[mine])
         before = np.searchsorted(starts, time_ns[mine], side="right") - 1
-        chosen = np.where(exact, np.minimum(at, rows.size - 1), np.maximum(before, 0))
+        chosen = np.where(exact, np.minimum(positions, rows.size - 1), np.maximum(before, 0))
         row = rows[chosen]
         runs = exact | ((before >= 0) & (frame.end_ns[row] >= time_ns[mine]))
         out[mine[runs]] = row[runs]

@@ -76,14 +76,14 @@ def _repeated(digest: Digest, rows: Ints) -> Bools:
     start = digest.work["start_ns"][rows]
     tied = np.concatenate((start[1:] == start[:-1], [False])) if rows.size else out
     tied[1:] |= tied[:-1].copy()
-    at = np.flatnonzero(tied)
-    if at.size:
-        columns = [digest.work[name][rows[at]].astype(np.int64) for name in ("track", *_SAME)]
+    positions = np.flatnonzero(tied)
+    if positions.size:
+        columns = [digest.work[name][rows[positions]].astype(np.int64) for name in ("track", *_SAME)]
         order = np.lexsort(columns)
-        same = np.ones(at.size - 1, np.bool_)
+        same = np.ones(positions.size - 1, np.bool_)
         for column in columns:
             same &= column[order][1:] == column[order][:-1]
-        out[at[order[1:][same]]] = True
+        out[positions[order[1:][same]]] = True
     return out
 
 
@@ -113,7 +113,7 @@ def _names(digest: Digest, rows: Ints) -> list[str]:
     """Return the names of kernels, the most time first."""
     used, place = np.unique(digest.work["name"][rows], return_inverse=True)
     time = np.bincount(place, weights=digest.work["dur_ns"][rows], minlength=used.size)
-    return [digest.names[used[at]] for at in stable_order(-time)[:MOST_NAMES].tolist() if used[at] >= 0]
+    return [digest.names[used[index]] for index in stable_order(-time)[:MOST_NAMES].tolist() if used[index] >= 0]
 
 
 # What findings rest on (`withhold.RESTS`), and doubts affect.

@@ -53,12 +53,12 @@ def find_launches_without_work(digest: Digest, trace: Trace) -> Doubt | None:
 
 def find_work_before_call(digest: Digest, trace: Trace) -> Doubt | None:
     """Find GPU work that begins more than CLOCK_NS before its launch call: clocks of host and GPU that disagree."""
-    start, known = digest.work["start_ns"], digest.call >= 0
-    early = known & (start < digest.call_start_ns - CLOCK_NS)
+    start, has_call = digest.work["start_ns"], digest.call >= 0
+    early = has_call & (start < digest.call_start_ns - CLOCK_NS)
     if not early.any():
         return None
     ahead_ns = (digest.call_start_ns - start)[early]
-    return Doubt("work_before_call", int(np.count_nonzero(early)), int(np.count_nonzero(known)), int(start[early].min()),
+    return Doubt("work_before_call", int(np.count_nonzero(early)), int(np.count_nonzero(has_call)), int(start[early].min()),
                  int(start[early].max()), ns=int(ahead_ns.max()))
 
 
@@ -107,8 +107,8 @@ def _nested_in_known(calls: dict[str, Ints], has_work: Bools) -> Bools:
     for first, last in zip(*_runs(track), strict=True):
         reach = np.maximum.accumulate(end[first:last])
         group = np.cumsum(np.concatenate(([True], start[first + 1:last] >= reach[:-1]))) - 1
-        known = np.bincount(group, weights=has_work[order[first:last]]) > 0
-        out[order[first:last]] = known[group]
+        group_has_work = np.bincount(group, weights=has_work[order[first:last]]) > 0
+        out[order[first:last]] = group_has_work[group]
     return out
 
 

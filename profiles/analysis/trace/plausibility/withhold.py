@@ -46,9 +46,9 @@ _OF_RECORDS = "What stands below is of the records that are there."
 
 def touching(doubts: Doubts) -> list[Mapping[str, Any]]:
     """Return the doubts that touch the result, the weightiest kind first; of several that say the same thing the first."""
-    told = [doubt for doubt in doubts if doubt.get("touches") and doubt.get("sentence")]
-    lost = any(doubt.get("kind") == "no_kernel_table" for doubt in told)
-    return [doubt for doubt in told if not (lost and doubt.get("kind") == "launch_without_work")]
+    candidates = [doubt for doubt in doubts if doubt.get("touches") and doubt.get("sentence")]
+    lost = any(doubt.get("kind") == "no_kernel_table" for doubt in candidates)
+    return [doubt for doubt in candidates if not (lost and doubt.get("kind") == "launch_without_work")]
 
 
 def doubt_text(doubts: Doubts) -> str:
@@ -79,12 +79,12 @@ def rests_of(rule: str) -> frozenset[str]:
 def _cause_rests(cause: str) -> frozenset[str]:
     """A share of the time is one of busy and idle time; why a GPU was idle, and which work waited, rests on the calls too."""
     timed = frozenset({GPU_TIME, IDLE})
-    known = CAUSES.get(cause)
-    if known is None:
+    entry = CAUSES.get(cause)
+    if entry is None:
         return ALL
     if cause in ("small_kernels", "serial_streams"):
         return timed | {CALLS, COUNTS}
-    return timed | {CALLS} if known.side == "idle" else timed
+    return timed | {CALLS} if entry.side == "idle" else timed
 
 
 def withhold(findings: Sequence[Finding], doubts: Doubts) -> list[Finding]:
@@ -119,10 +119,10 @@ def _without_causes(numbers: dict[str, Any], doubtful: frozenset[str]) -> dict[s
 
 def _without_gains(table: SummaryTable, doubtful: frozenset[str]) -> SummaryTable:
     """A table of the account without gains that rest on what is in doubt."""
-    places = {column.name: at for at, column in enumerate(table.columns)}
+    places = {column.name: index for index, column in enumerate(table.columns)}
     if GAIN not in places or "cause" not in places:
         return table
     cause_by_label = {cause.label: name for name, cause in CAUSES.items()}
-    rows = [[None if at == places[GAIN] and _cause_rests(cause_by_label.get(str(row[places["cause"]]), "")) & doubtful else cell
-             for at, cell in enumerate(row)] for row in table.rows]
+    rows = [[None if index == places[GAIN] and _cause_rests(cause_by_label.get(str(row[places["cause"]]), "")) & doubtful else cell
+             for index, cell in enumerate(row)] for row in table.rows]
     return replace(table, rows=rows)

@@ -87,8 +87,8 @@ def sampled_gpus(frame: Frame) -> list[SampledGpu]:
         key = _key(track.name) if track.kind == "counter" and track.unit == "%" and track.device is not None else None
         if key is not None and track.device is not None:
             tracks.setdefault(track.device, {}).setdefault(key, number)
-    made = [_sampled_gpu(frame, device, found) for device, found in sorted(tracks.items())]
-    return [each for each in made if each is not None]
+    gpus = [_sampled_gpu(frame, device, numbers) for device, numbers in sorted(tracks.items())]
+    return [sampled for sampled in gpus if sampled is not None]
 
 
 def _key(name: str) -> str | None:
@@ -122,9 +122,9 @@ def _stretches(time_ns: Ints, value: Array) -> Stretches:
     """Return (begin, end, value) of each sample's time, those without a value left out."""
     if time_ns.size < 2:
         return time_ns[:0], time_ns[:0], value[:0]
-    begin, stop, kept = time_ns[:-1], time_ns[1:], value[:-1]
-    good = np.isfinite(kept) & (stop > begin)
-    return begin[good], stop[good], kept[good]
+    begin, stop, values = time_ns[:-1], time_ns[1:], value[:-1]
+    good = np.isfinite(values) & (stop > begin)
+    return begin[good], stop[good], values[good]
 
 
 def _sampled(key: str, name: str, busy: Intervals, stretches: Stretches, launches: tuple[Ints, Ints, Ints]) -> Sampled:
@@ -146,9 +146,9 @@ def _by_kernel(stretches: Stretches, start: Ints, end: Ints, name: Ints) -> dict
     begin, stop, value = stretches
     if not start.size:
         return {}
-    at = np.searchsorted(start, begin, side="right") - 1
-    within = np.flatnonzero((at >= 0) & (stop <= end[np.maximum(at, 0)]))
-    codes, index = np.unique(name[at[within]], return_inverse=True)
+    positions = np.searchsorted(start, begin, side="right") - 1
+    within = np.flatnonzero((positions >= 0) & (stop <= end[np.maximum(positions, 0)]))
+    codes, index = np.unique(name[positions[within]], return_inverse=True)
     length = (stop - begin)[within]
     spent = np.bincount(index, weights=length, minlength=codes.size)
     total = np.bincount(index, weights=length * value[within], minlength=codes.size)
@@ -182,20 +182,20 @@ def sampled_result(frame: Frame) -> Result:
                       "Record "
                       "them with `nsys profile --gpu-metrics-devices=all`.", applies=False)
     numbers: dict[str, Any] = {"limits": LIMITS, "dense_periods": DENSE, "gpus": [
-        {"gpu": each.device, "period_ns": each.period_ns, "busy_ns": each.busy_ns,
-         **{f"{key}_pct": metric.mean_pct for key, metric in each.metrics.items()}} for each in gpus]}
-    tables = [metric_table(frame, gpus), *(kernel_table(frame, each, len(gpus) > 1) for each in gpus)]
+        {"gpu": gpu.device, "period_ns": gpu.period_ns, "busy_ns": gpu.busy_ns,
+         **{f"{key}_pct": metric.mean_pct for key, metric in gpu.metrics.items()}} for gpu in gpus]}
+    tables = [metric_table(frame, gpus), *(kernel_table(frame, gpu, len(gpus) > 1) for gpu in gpus)]
     return Result(_answer(gpus[0]), numbers, with_rows(tables),
-                  [found for each in gpus for found in _findings(frame, each)])
+                  [finding for gpu in gpus for finding in _findings(frame, gpu)])
 
 
 def _answer(gpu: SampledGpu) -> str:
-    said = [f"{METRICS[key][0]} {pct_text(value)}" for key in SHOWN if (value := _mean(gpu, key)) is not None]
+    texts = [f"{METRICS[key][0]} {pct_text(value)}" for key in SHOWN if (value := _mean(gpu, key)) is not None]
     dram = dram_pct(gpu)
     if dram is not None:
-        said = [each for each in said if not each.startswith("DRAM")] + [f"DRAM {pct_text(dram)} of its peak"]
-    long = sum(each.total_ns for each in gpu.kernels if each.dense) / max(1, sum(each.total_ns for each in gpu.kernels))
-    return (f"While a kernel ran on GPU {gpu.device} ({time_text(gpu.busy_ns)}), it was on average: {', '.join(said)}; one "
+        texts = [text for text in texts if not text.startswith("DRAM")] + [f"DRAM {pct_text(dram)} of its peak"]
+    long = sum(kernel.total_ns for kernel in gpu.kernels if kernel.dense) / max(1, sum(kernel.total_ns for kernel in gpu.kernels))
+    return (f"While a kernel ran on GPU {gpu.device} ({time_text(gpu.busy_ns)}), it was on average: {', '.join(texts)}; one "
             "sample every "
             f"{time_text(gpu.period_ns)}, dense enough to speak of kernels that make {pct_text(100 * long)} of the kernels' "
             "time.")
@@ -234,9 +234,9 @@ def metric_table(frame: Frame, gpus: list[SampledGpu]) -> SummaryTable:
 
 def kernel_table(frame: Frame, gpu: SampledGpu, several: bool) -> SummaryTable:
     rows: CellRows = [
-        [frame.names[each.name], each.launches, each.total_ns, each.dense,
-         *(_of(gpu, key, each.name) for key in ("sm_active", "sm_issue", "tensor_active", "warps")), dram_pct(gpu, each.name),
-         verdict(frame, gpu, each)] for each in gpu.kernels]
+        [frame.names[kernel.name], kernel.launches, kernel.total_ns, kernel.dense,
+         *(_of(gpu, key, kernel.name) for key in ("sm_active", "sm_issue", "tensor_active", "warps")), dram_pct(gpu, kernel.name),
+         verdict(frame, gpu, kernel)] for kernel in gpu.kernels]
     columns = summary_columns("Kernel: kernel | Launches: count | Time: ns | Sampled launches: count | SM active: pct | "
                               "SM issue: pct | Tensor active: pct | Warps in flight: pct | DRAM: pct | What they say: text")
     return SummaryTable(f"Metrics of each kernel{f', {frame.device_label(gpu.device)}' if several else ''}", columns, rows,
@@ -251,28 +251,28 @@ def verdict(frame: Frame, gpu: SampledGpu, kernel: KernelTime) -> str:
     if not kernel.dense:
         short = kernel.longest_ns < DENSE * gpu.period_ns
         return "unknown: its launches are too short for the sampling period" if short else "unknown: other kernels ran beside it"
-    said = []
+    texts = []
     dram, tensor, active = dram_pct(gpu, kernel.name), _of(gpu, "tensor_active", kernel.name), _of(gpu, "sm_active", kernel.name)
     if dram is not None and dram >= LIMITS["dram_pct"]:
-        said.append(f"DRAM is saturated ({pct_text(dram)})")
+        texts.append(f"DRAM is saturated ({pct_text(dram)})")
     if tensor is not None and tensor < LIMITS["tensor_pct"] and operator_of(frame.names[kernel.name]) in ("matmul", "attention"):
-        said.append("the tensor cores are idle in a product")
+        texts.append("the tensor cores are idle in a product")
     if active is not None and active < LIMITS["sm_pct"]:
-        said.append(f"SMs stand without work ({pct_text(active)} active)")
-    return "; ".join(said) or "nothing stands out"
+        texts.append(f"SMs stand without work ({pct_text(active)} active)")
+    return "; ".join(texts) or "nothing stands out"
 
 
 def _findings(frame: Frame, gpu: SampledGpu) -> list[Finding]:
-    whole = max(1, sum(each.total_ns for each in gpu.kernels))
-    found = []
-    for each in gpu.kernels:
-        said = verdict(frame, gpu, each)
-        if not each.dense or said == "nothing stands out" or 100.0 * each.total_ns / whole < LIMITS["share_pct"]:
+    whole = max(1, sum(kernel.total_ns for kernel in gpu.kernels))
+    findings = []
+    for kernel in gpu.kernels:
+        text = verdict(frame, gpu, kernel)
+        if not kernel.dense or text == "nothing stands out" or 100.0 * kernel.total_ns / whole < LIMITS["share_pct"]:
             continue
-        name = frame.names[each.name]
-        found.append(Finding(
-            "sampled_metrics", "info", f"`{short_name(name)}`: {said}, as samples every {time_text(gpu.period_ns)} show",
+        name = frame.names[kernel.name]
+        findings.append(Finding(
+            "sampled_metrics", "info", f"`{short_name(name)}`: {text}, as samples every {time_text(gpu.period_ns)} show",
             "Capture its counters to see why: samples of the whole GPU name the unit, not the instruction.",
-            {"sampling_period_ns": gpu.period_ns, "sampled_launches": each.dense, "total_ns": each.total_ns,
-             **{f"{key}_pct": _of(gpu, key, each.name) for key in SHOWN}}, None, name))
-    return found
+            {"sampling_period_ns": gpu.period_ns, "sampled_launches": kernel.dense, "total_ns": kernel.total_ns,
+             **{f"{key}_pct": _of(gpu, key, kernel.name) for key in SHOWN}}, None, name))
+    return findings

@@ -69,7 +69,7 @@ def _largest(said: dict[str, Any]) -> int:
 def _bytes(shape: Any, kind: Any) -> int:
     """Of one tensor, of a list of tensors their sum; -1 for what is no tensor."""
     if isinstance(shape, list) and shape and isinstance(shape[0], list):
-        parts = [_bytes(each, kind if isinstance(kind, str) else None) for each in shape]
+        parts = [_bytes(part, kind if isinstance(kind, str) else None) for part in shape]
         return sum(part for part in parts if part > 0) or -1
     size = _BYTES.get(str(kind).lower().removeprefix("tensorlist").strip("<> "))
     if size is None or not isinstance(shape, list) or not shape or not all(isinstance(n, int) and 0 <= n < 1 << 40 for n in shape):
@@ -176,8 +176,8 @@ def candidates(frame: Frame) -> list[Candidate]:
     candidates = []
     order = stable_order(groups)
     for members in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
-        one = int(members[0])
-        span = slice(int(cut.first[one]), int(last[one]) + 1)
+        member = int(members[0])
+        span = slice(int(cut.first[member]), int(last[member]) + 1)
         some_unknown = bool(unknown[members].any())
         candidates.append((int(saved[members].sum()), members, span, some_unknown))
     candidates.sort(key=lambda each: -each[0] - int(gap[each[1]].sum()))
@@ -193,7 +193,7 @@ def _cut_runs(frame: Frame) -> _Cut:
     rows = stable_order(order.track)
     code, start, end, track = order.name[rows], order.start_ns[rows], order.end_ns[rows], order.track[rows]
     used, place = np.unique(code, return_inverse=True)
-    parts = np.array([int(part_of(frame.names[each])) for each in used.tolist()] or [0], np.int8)[place]
+    parts = np.array([int(part_of(frame.names[number])) for number in used.tolist()] or [0], np.int8)[place]
     parts[~order.is_kernel[rows]] = Part.OTHER
     fits = (parts == Part.POINTWISE) | (parts == Part.REDUCTION)
     joined = np.zeros(rows.size, np.bool_)                                # goes on the run of the kernel before
@@ -251,9 +251,9 @@ def _longest_part(dur: Ints, cut: _Cut) -> Ints:
     part = np.zeros(cut.first.size, np.int64)
     for step in range(LONGEST):
         inside = cut.length > step
-        at = cut.first[inside] + step
-        same = (cut.code[at] == cut.code[at - 1]) & (step > 0)
-        part[inside] = np.where(same, part[inside], 0) + dur[at]
+        positions = cut.first[inside] + step
+        same = (cut.code[positions] == cut.code[positions - 1]) & (step > 0)
+        part[inside] = np.where(same, part[inside], 0) + dur[positions]
         longest = np.maximum(longest, part)
     return longest
 
@@ -265,7 +265,7 @@ def _inner(values: Ints, cut: _Cut) -> Ints:
 
 def _dram_bytes_s(frame: Frame, rows: Rows) -> Floats:
     """The maker's DRAM bandwidth of each kernel's GPU, 0 where the GPU is not in the table."""
-    rates = {device.index: known.dram_bytes_s for device in frame.devices if (known := gpus.lookup(device.name))}
+    rates = {device.index: gpu.dram_bytes_s for device in frame.devices if (gpu := gpus.lookup(device.name))}
     device = frame["device"][rows]
     bandwidths = np.zeros(rows.size)
     for index, rate in rates.items():

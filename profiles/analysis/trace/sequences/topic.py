@@ -96,16 +96,16 @@ def sequences_result(frame: Frame) -> Result:
                       applies=False)
     fusable, repeated = candidates(frame), patterns(frame)
     kernel_ns = int(frame["dur_ns"][kernels].sum())
-    saved, gaps = sum(each.saved_ns for each in fusable), sum(each.gaps_ns for each in fusable)
+    saved, gaps = sum(candidate.saved_ns for candidate in fusable), sum(candidate.gaps_ns for candidate in fusable)
     start, end = frame.wall
-    launches = sum(each.launches_saved for each in fusable)
-    known = [each.saved_bytes for each in fusable if each.saved_bytes is not None]
+    launches = sum(candidate.launches_saved for candidate in fusable)
+    sizes = [candidate.saved_bytes for candidate in fusable if candidate.saved_bytes is not None]
     numbers: dict[str, Any] = {
         "kernels": int(kernels.size), "kernel_ns": kernel_ns, "candidates": len(fusable),
-        "runs": sum(each.runs for each in fusable),
+        "runs": sum(candidate.runs for candidate in fusable),
         "launches_saved": launches, "saved_ns": saved, "gaps_ns": gaps, "wall_ns": max(1, end - start),
-        "gpus": max(1, int(np.unique(frame["device"][kernels]).size)), "saved_bytes": sum(known) if known else None,
-        "without_shapes": sum(each.saved_bytes is None for each in fusable), "patterns": len(repeated),
+        "gpus": max(1, int(np.unique(frame["device"][kernels]).size)), "saved_bytes": sum(sizes) if sizes else None,
+        "without_shapes": sum(candidate.saved_bytes is None for candidate in fusable), "patterns": len(repeated),
         "drawn": [{"label": _text(frame, each.names), "runs": each.runs, "saved_ns": each.saved_ns, "gaps_ns": each.gaps_ns,
                    "total_ns": each.total_ns,
                    "launches_saved": each.launches_saved, "saved_bytes": each.saved_bytes, "bound": each.bound,
@@ -142,9 +142,9 @@ def _fusion_table(frame: Frame, runs: list[Candidate]) -> SummaryTable:
         summary_columns("kernels in order: text | kernels: count | times: count | GPU time: ns | gaps between them: ns | "
                         "launches saved: count | bytes saved: bytes | GPU time saved, at most: ns | estimated from: text | "
                         "in graphs: count | where: window"),
-        [[_text(frame, each.names), len(each.names), each.runs, each.total_ns, each.gaps_ns, each.launches_saved, each.saved_bytes,
-          each.saved_ns, "bytes" if each.bound == "bytes" else "durations: no shapes", each.in_graphs, _window(frame, each)]
-         for each in runs],
+        [[_text(frame, run.names), len(run.names), run.runs, run.total_ns, run.gaps_ns, run.launches_saved, run.saved_bytes,
+          run.saved_ns, "bytes" if run.bound == "bytes" else "durations: no shapes", run.in_graphs, _window(frame, run)]
+         for run in runs],
         "Runs of pointwise kernels and reductions on one stream, with a product in front where there is one. Bytes: twice the "
         "size of "
         "every intermediate, by the operators' largest inputs. GPU time: those bytes at the GPU's DRAM bandwidth, at most all but "

@@ -112,34 +112,34 @@ def ridge(gpu_name: str, element: str) -> float | None:
 def regimes(frame: Frame, rows: Rows, gpu_name: str) -> npt.NDArray[np.int8]:
     """Regime of each of some kernels: 0 compute, 1 memory, 2 unknown (numbers of REGIMES)."""
     codes = frame["name"][rows]
-    distinct, at = np.unique(codes, return_inverse=True)
+    distinct, indexes = np.unique(codes, return_inverse=True)
     number = {regime: i for i, regime in enumerate(REGIMES)}
     names = [frame.names[code] if code >= 0 else "" for code in distinct.tolist()]
     if len(names) > MOST_NAMES:
-        for i in stable_order(-np.bincount(at, frame["dur_ns"][rows]))[MOST_NAMES:].tolist():
+        for i in stable_order(-np.bincount(indexes, frame["dur_ns"][rows]))[MOST_NAMES:].tolist():
             names[i] = ""
     kinds = [kind_of(name) for name in names]
-    out = np.array([number[regime] for _, regime in kinds], np.int8)[at]
-    products = np.array([what == "matrix product" for what, _ in kinds], np.bool_)[at]
+    out = np.array([number[regime] for _, regime in kinds], np.int8)[indexes]
+    products = np.array([what == "matrix product" for what, _ in kinds], np.bool_)[indexes]
     return _by_shapes(frame, rows, gpu_name, out, products) if products.any() and gpus.lookup(gpu_name) else out
 
 
 def _by_shapes(frame: Frame, rows: Rows, gpu_name: str, out: npt.NDArray[np.int8],
                products: Bools) -> npt.NDArray[np.int8]:
     operator = frame.operator[rows]
-    asked = np.flatnonzero(products & (operator >= 0))
-    first, at = frame.number_calls(operator[asked])
+    positions = np.flatnonzero(products & (operator >= 0))
+    first, groups = frame.number_calls(operator[positions])
     verdict = np.full(first.size, -1, np.int8)
     for i, where in enumerate(first.tolist()[:MOST_SHAPES]):
-        row = int(operator[asked[where]])
-        said: Mapping[str, Any] = frame.arguments(row)
-        ratio = intensity(frame.text(row), said.get("Input Dims") or (), said.get("Input type") or ())
+        row = int(operator[positions[where]])
+        arguments: Mapping[str, Any] = frame.arguments(row)
+        ratio = intensity(frame.text(row), arguments.get("Input Dims") or (), arguments.get("Input type") or ())
         limit = ridge(gpu_name, ratio[1]) if ratio else None
         if ratio and limit:
             verdict[i] = 0 if ratio[0] >= limit else 1
-    known = verdict[at] >= 0
+    has_verdict = verdict[groups] >= 0
     out = out.copy()
-    out[asked[known]] = verdict[at][known]
+    out[positions[has_verdict]] = verdict[groups][has_verdict]
     return out
 
 
@@ -216,10 +216,10 @@ def kernel_times(frame: Frame, devices: Sequence[tuple[Kernels, Intervals]]) -> 
     for kernels, windows in devices:
         dur = frame["dur_ns"][kernels.rows]
         key = frame["name"][kernels.rows].astype(np.int64) << 2 | kernels.regime
-        distinct, at = np.unique(key, return_inverse=True)
+        distinct, indexes = np.unique(key, return_inverse=True)
         start, small = frame["start_ns"][kernels.rows], dur < SMALL_NS
         counts = intervals.covered_before(windows, start + 1) > intervals.covered_before(windows, start)
-        sums = [np.bincount(at, weights, distinct.size) for weights in (
+        sums = [np.bincount(indexes, weights, distinct.size) for weights in (
             np.ones(dur.size), dur, np.where(small, dur, 0), np.where(counts & ~small, dur, 0))]
         for code, values in zip(distinct.tolist(), np.stack(sums).T, strict=True):
             groups[code >> 2, code & 3] = groups.get((code >> 2, code & 3), np.zeros(4)) + values

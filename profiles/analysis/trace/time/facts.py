@@ -77,12 +77,12 @@ class TimeFacts:
     def steps(self) -> list[StepTime]:
         spans = self.marked.spans
         out: list[StepTime | None] = [None] * len(spans)
-        verdicts = counted(self.frame, spans, [each.work for each in self.devices])
+        verdicts = counted(self.frame, spans, [device.work for device in self.devices])
         for rank in dict.fromkeys(span.rank for span in spans):
             mine = [i for i, span in enumerate(spans) if span.rank == rank]
-            gpus = [each for each in self.devices if each.work.rank == rank] or self.devices
+            gpus = [gpu for gpu in self.devices if gpu.work.rank == rank] or self.devices
             start, end = (np.array([getattr(spans[i], name) for i in mine], np.int64) for name in ("start_ns", "end_ns"))
-            total: Ints = np.sum([each.tiles.within(start, end) for each in gpus], axis=0)
+            total: Ints = np.sum([gpu.tiles.within(start, end) for gpu in gpus], axis=0)
             for column, i in enumerate(mine):
                 ns = total[:, column].tolist()
                 parts = {name: ns[row] if len(gpus) == 1 else ns[row] / len(gpus) for row, name in enumerate(PARTS)}
@@ -108,9 +108,9 @@ class TimeFacts:
         if steps:
             return verdict({name: round(sum(step.parts[name] * step.gpus for step in steps)) for name in PARTS}), "steps"
         total = dict.fromkeys(PARTS, 0)
-        for each in self.devices:
-            first, last = (np.array([ns], np.int64) for ns in each.work.span)
-            for name, ns in zip(PARTS, each.tiles.within(first, last)[:, 0].tolist(), strict=True):
+        for device in self.devices:
+            first, last = (np.array([ns], np.int64) for ns in device.work.span)
+            for name, ns in zip(PARTS, device.tiles.within(first, last)[:, 0].tolist(), strict=True):
                 total[name] += ns
         return verdict(total), "span"
 
@@ -123,7 +123,7 @@ class TimeFacts:
 
     @cached_property
     def activities(self) -> list[tuple[DeviceTime, list[Activity]]]:
-        return [(each, activity(self.frame, each.idle, self.windows(each))) for each in self.devices]
+        return [(device, activity(self.frame, device.idle, self.windows(device))) for device in self.devices]
 
     @cached_property
     def phases(self) -> tuple[dict[str, Verdict], dict[str, int]]:
@@ -133,14 +133,14 @@ class TimeFacts:
         """
         phases = Phases(self.frame)
         total: Ints = np.zeros((len(ORDER), len(PARTS)), np.int64)
-        for each in self.devices:
-            total += phases.tiles(each.work, each.idle).across(each.tiles)
+        for device in self.devices:
+            total += phases.tiles(device.work, device.idle).across(device.tiles)
         return ({phase: verdict(dict(zip(PARTS, total[row].tolist(), strict=True))) for row, phase in enumerate(ORDER)},
                 phases.host_ns())
 
     @cached_property
     def kernels(self) -> list[KernelTime]:
-        return kernel_times(self.frame, [(each.kernels, self.windows(each)) for each in self.devices])
+        return kernel_times(self.frame, [(device.kernels, self.windows(device)) for device in self.devices])
 
     @cached_property
     def ranges(self) -> list[RangeTime]:
@@ -180,7 +180,7 @@ def _bottleneck_text(verdict: Verdict) -> str:
 
 
 def _busy_text(facts: TimeFacts) -> str:
-    busy_pct = 100 * sum(each.work.busy.length_ns for each in facts.devices) / (facts.wall_ns * len(facts.devices))
+    busy_pct = 100 * sum(device.work.busy.length_ns for device in facts.devices) / (facts.wall_ns * len(facts.devices))
     who = facts.devices[0].work.label if len(facts.devices) == 1 else f"{plural(len(facts.devices), 'GPU')} on average"
     return f"{who} {'is' if len(facts.devices) == 1 else 'are'} busy {pct_text(busy_pct)} of {time_text(facts.wall_ns)}"
 
@@ -204,7 +204,7 @@ def findings(facts: TimeFacts) -> list[Finding]:
 def _find_data(facts: TimeFacts) -> Iterator[Finding]:
     """As the account has it: what it costs all GPUs, also those that wait for the one that loads."""
     account = account_of(facts.frame)
-    group = next((each for each in account.groups if each.cause == "data_loading"), None)
+    group = next((candidate for candidate in account.groups if candidate.cause == "data_loading"), None)
     pct = 100 * group.wall_ns / max(1, account.wall_ns) if group else 0.0
     if group and pct >= DATA_PCT:
         yield Finding(

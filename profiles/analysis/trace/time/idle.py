@@ -88,9 +88,9 @@ def idle_of(frame: Frame, work: DeviceWork, host: HostRows, begin_ns: int, end_n
     `known_ns`: from when on the host's part in the gap before the first work is known (the start of the first step).
     """
     gaps = _cut(intervals.gaps(work.busy, begin_ns, end_ns), known_ns)
-    at = np.searchsorted(frame["start_ns"][work.rows], gaps.end_ns)
-    ended = at < work.rows.size
-    after = np.where(ended, work.rows[np.minimum(at, work.rows.size - 1)], -1)
+    positions = np.searchsorted(frame["start_ns"][work.rows], gaps.end_ns)
+    ended = positions < work.rows.size
+    after = np.where(ended, work.rows[np.minimum(positions, work.rows.size - 1)], -1)
     inside = ended & ((gaps.start_ns > begin_ns) if known_ns is None or work.span[0] <= known_ns else (gaps.start_ns >= known_ns))
     call = np.where(ended, frame.call[after], -1)
     known = inside & (call >= 0)
@@ -215,8 +215,8 @@ def _places(frame: Frame, rows: Rows, wanted: Ints) -> Ints:
         place = np.full(frame.rows + 1, -1, np.int64)           # the last is that of -1
         place[rows] = np.arange(rows.size)
         return place[wanted]
-    at = np.minimum(np.searchsorted(rows, wanted), max(rows.size - 1, 0))
-    return np.where(rows[at] == wanted, at, -1) if rows.size else np.full(wanted.size, -1)
+    positions = np.minimum(np.searchsorted(rows, wanted), max(rows.size - 1, 0))
+    return np.where(rows[positions] == wanted, positions, -1) if rows.size else np.full(wanted.size, -1)
 
 
 def innermost(frame: Frame, track: int, start_ns: int, end_ns: int) -> tuple[int, int]:
@@ -241,11 +241,11 @@ def innermost(frame: Frame, track: int, start_ns: int, end_ns: int) -> tuple[int
 def largest_activities(activities: list[Activity]) -> list[Activity]:
     """The names with the most time of each cause, and "the rest" of it."""
     out: list[Activity] = []
-    by_cause: Mapping[str, list[Activity]] = {cause: [each for each in activities if each.cause == cause] for cause in _OF_HOST}
+    by_cause: Mapping[str, list[Activity]] = {cause: [entry for entry in activities if entry.cause == cause] for cause in _OF_HOST}
     for cause, mine in by_cause.items():
         rest = mine[MOST_NAMES:]
         out += mine[:MOST_NAMES]
         if rest:
-            out.append(Activity(cause, f"{len(rest)} other names", sum(each.ns for each in rest),
-                                sum(each.slices for each in rest)))
+            out.append(Activity(cause, f"{len(rest)} other names", sum(entry.ns for entry in rest),
+                                sum(entry.slices for entry in rest)))
     return out

@@ -78,7 +78,7 @@ def range_times(frame: Frame) -> list[RangeTime]:
     process = [(frame.rank_of_track[number], track.pid) for number, track in enumerate(frame.tracks)]
     for lane_rows, track, before in _lanes(frame, rows):
         if frame.tracks[track].tid is None:
-            mine = np.flatnonzero(np.array([each == process[track] for each in process])[frame["track"][call]])
+            mine = np.flatnonzero(np.array([owner == process[track] for owner in process])[frame["track"][call]])
         else:
             mine = np.flatnonzero((on == track) | (frame["track"][call] == track))
         row = _range_at(frame, lane_rows, began[mine])
@@ -113,9 +113,9 @@ def _lanes(frame: Frame, rows: Rows) -> list[tuple[Rows, int, list[Rows]]]:
 
 def _range_at(frame: Frame, lane: Rows, time_ns: Ints) -> Ints:
     """The range of a lane at each time, -1 where there is none."""
-    at = np.searchsorted(frame["start_ns"][lane], time_ns, side="right") - 1
-    row = lane[np.maximum(at, 0)]
-    return np.where((at >= 0) & (frame.end_ns[row] > time_ns), row, -1)
+    positions = np.searchsorted(frame["start_ns"][lane], time_ns, side="right") - 1
+    row = lane[np.maximum(positions, 0)]
+    return np.where((positions >= 0) & (frame.end_ns[row] > time_ns), row, -1)
 
 
 def _projected_ns(frame: Frame, row: Ints, work: Rows) -> Ints:
@@ -198,8 +198,8 @@ class Phases:
                 continue
             mine, theirs = unnamed[of_unnamed], self.rows[on_track[int(host[own])]]
             began = frame["start_ns"][call[mine]]
-            at = np.searchsorted(frame["start_ns"][theirs], began, side="right") - 1
-            inner[mine] = self._open(np.where(at >= 0, theirs[np.maximum(at, 0)], -1), near, began)
+            positions = np.searchsorted(frame["start_ns"][theirs], began, side="right") - 1
+            inner[mine] = self._open(np.where(positions >= 0, theirs[np.maximum(positions, 0)], -1), near, began)
         return self._by_operator(np.where(inner >= 0, self.flag[np.maximum(inner, 0)], -1))
 
     def _open(self, row: Ints, near: Ints, began: Ints) -> Ints:
@@ -238,9 +238,9 @@ class Phases:
         mine = self.of_work[place]
         start, end = frame["start_ns"][work.rows], frame.end_ns[work.rows]
         busy = in_turn({phase: intervals.union(start[mine == number], end[mine == number]) for number, phase in enumerate(ORDER)})
-        known = idle.after >= 0
+        has_next = idle.after >= 0
         waited = np.full(idle.after.size, ORDER.index("none"))
-        waited[known] = self.of_work[np.searchsorted(frame.work, idle.after[known])]
+        waited[has_next] = self.of_work[np.searchsorted(frame.work, idle.after[has_next])]
         apart = intervals.join(idle.causes["data_loading"], idle.causes["edges"])
         pieces = {}
         for number, phase in enumerate(ORDER):

@@ -34,7 +34,7 @@ def numbers(facts: TimeFacts) -> dict[str, Any]:
     return {
         "start_ns": facts.begin_ns, "wall_ns": facts.wall_ns, "of": of, "classes": class_numbers(whole),
         "evidence": evidence(facts),
-        "devices": [device(each, facts.wall_ns) for each in facts.devices],
+        "devices": [device(gpu, facts.wall_ns) for gpu in facts.devices],
         "steps": {
             "source": facts.marked.source, "how": facts.marked.how, "total": len(facts.steps), "counted": len(counted),
             "mean_ns": float(dur.mean()) if dur.size else None, "min_ns": float(dur.min()) if dur.size else None,
@@ -58,17 +58,17 @@ def evidence(facts: TimeFacts) -> dict[str, Any]:
     """
     kernels = {}
     for regime in REGIMES:
-        mine = [each for each in facts.kernels if each.regime == regime and each.counted_ns]
+        mine = [kernel for kernel in facts.kernels if kernel.regime == regime and kernel.counted_ns]
         mine.sort(key=lambda each: -each.counted_ns)
-        kernels[regime] = [{"name": short_name(each.name), "full": each.name[:NAME_CHARS], "ns": each.counted_ns}
-                           for each in mine[:MOST_EVIDENCE]]
-    small = [each for each in facts.kernels if each.small_ns]
+        kernels[regime] = [{"name": short_name(kernel.name), "full": kernel.name[:NAME_CHARS], "ns": kernel.counted_ns}
+                           for kernel in mine[:MOST_EVIDENCE]]
+    small = [kernel for kernel in facts.kernels if kernel.small_ns]
     host: dict[str, dict[str, int]] = {}
     for _, activities in facts.activities:
-        for one in activities:
-            names = host.setdefault(one.cause, {})
-            names[one.name] = names.get(one.name, 0) + one.counted_ns
-    return {"kernels": kernels, "small_kernels": len(small), "small_kernel_ns": sum(each.small_ns for each in small),
+        for activity in activities:
+            names = host.setdefault(activity.cause, {})
+            names[activity.name] = names.get(activity.name, 0) + activity.counted_ns
+    return {"kernels": kernels, "small_kernels": len(small), "small_kernel_ns": sum(kernel.small_ns for kernel in small),
             "host": {cause: [{"name": name[:NAME_CHARS], "ns": ns} for name, ns in sorted(names.items(), key=lambda pair: -pair[1])
                              if ns][:MOST_EVIDENCE] for cause, names in host.items()}}
 
@@ -123,8 +123,8 @@ def device_table(facts: TimeFacts) -> SummaryTable:
     rows: list[Row] = []
     gpus = np.unique(tiling.gpu_numbers(facts.frame)).size
     left = f" The first {len(facts.devices)} of {gpus:,} GPUs: the others are in no figure." if gpus > len(facts.devices) else ""
-    for each in facts.devices:
-        said = device(each, facts.wall_ns)
+    for gpu in facts.devices:
+        said = device(gpu, facts.wall_ns)
         rows.append([said["label"], *(said[key] for key in ("wall_ns", "compute_ns", "communication_ns", "memory_ns", "idle_ns")),
                      *said["idle_causes_ns"].values(), *(said[key] for key in (
                          "communication_overlapped_ns", "memory_overlapped_ns", "span_ns", "idle_in_span_ns"))])
@@ -161,22 +161,22 @@ def gap_table(facts: TimeFacts) -> SummaryTable:
     """
     frame = facts.frame
     gaps: list[tuple[int, DeviceTime, int, str]] = []
-    for each in facts.devices:
-        edges = each.tiles.of("edges")
-        lengths = each.idle.gaps.end_ns - each.idle.gaps.start_ns
-        lengths = np.where(np.isin(each.idle.gaps.start_ns, edges.start_ns), 0, lengths)
+    for gpu in facts.devices:
+        edges = gpu.tiles.of("edges")
+        lengths = gpu.idle.gaps.end_ns - gpu.idle.gaps.start_ns
+        lengths = np.where(np.isin(gpu.idle.gaps.start_ns, edges.start_ns), 0, lengths)
         longest = stable_order(-lengths)[:MOST_GAPS]
-        parts = each.tiles.within(each.idle.gaps.start_ns[longest], each.idle.gaps.end_ns[longest])
-        causes = [list(PARTS)[at] for at in np.argmax(parts, axis=0).tolist()]
-        gaps += zip(lengths[longest].tolist(), [each] * longest.size, longest.tolist(), causes, strict=True)
+        parts = gpu.tiles.within(gpu.idle.gaps.start_ns[longest], gpu.idle.gaps.end_ns[longest])
+        causes = [list(PARTS)[index] for index in np.argmax(parts, axis=0).tolist()]
+        gaps += zip(lengths[longest].tolist(), [gpu] * longest.size, longest.tolist(), causes, strict=True)
     gaps.sort(key=lambda gap: -gap[0])
     rows: list[Row] = []
-    for ns, each, i, cause in (gap for gap in gaps[:MOST_GAPS] if gap[0]):
-        start, end = int(each.idle.gaps.start_ns[i]), int(each.idle.gaps.end_ns[i])
-        after, thread = int(each.idle.after[i]), int(each.idle.thread[i])
+    for ns, gpu, i, cause in (gap for gap in gaps[:MOST_GAPS] if gap[0]):
+        start, end = int(gpu.idle.gaps.start_ns[i]), int(gpu.idle.gaps.end_ns[i])
+        after, thread = int(gpu.idle.after[i]), int(gpu.idle.thread[i])
         row, own = innermost(frame, thread, start, end) if thread >= 0 else (-1, 0)
         around = [frame.text(above) for above in frame.path(row)[1:]] if row >= 0 else []
-        rows.append([each.work.label, f"{start}-{end}", ns, CAUSES[cause][0], short_name(frame.text(after)) if after >= 0 else None,
+        rows.append([gpu.work.label, f"{start}-{end}", ns, CAUSES[cause][0], short_name(frame.text(after)) if after >= 0 else None,
                      frame.text(row)[:NAME_CHARS] if row >= 0 else None, own if row >= 0 else None,
                      " ‹ ".join(around[:4])[:NAME_CHARS] or None])
     columns = summary_columns("GPU: text | when: window | gap: ns | most of it: text | ended by: text | "
@@ -229,9 +229,9 @@ def phase_table(facts: TimeFacts) -> SummaryTable:
 
 def range_table(facts: TimeFacts) -> SummaryTable:
     gpu_ns = int(facts.frame["dur_ns"][facts.frame.work].sum())
-    rows: list[Row] = [[each.name[:NAME_CHARS], each.longest_id, each.ranges, each.gpu_ns,
-                        share_pct(each.gpu_ns, gpu_ns), each.projected_ns, each.launches, each.host_ns]
-                       for each in facts.ranges]
+    rows: list[Row] = [[time.name[:NAME_CHARS], time.longest_id, time.ranges, time.gpu_ns,
+                        share_pct(time.gpu_ns, gpu_ns), time.projected_ns, time.launches, time.host_ns]
+                       for time in facts.ranges]
     columns = summary_columns("range: text | longest: slice | ranges: count | GPU time: ns | share of GPU work: pct | "
                               "projected: ns | launches: count | on the CPU: ns")
     return SummaryTable("Ranges", columns, rows, "GPU time of the work that was launched within (NVTX, record_function), wherever "
@@ -240,12 +240,12 @@ def range_table(facts: TimeFacts) -> SummaryTable:
 
 def kernel_table(facts: TimeFacts) -> SummaryTable:
     """Return what the classes rest on: every kernel with the regime that it was given."""
-    everything = sum(each.ns for each in facts.kernels)
+    everything = sum(kernel.ns for kernel in facts.kernels)
     rows: list[Row] = []
-    for each in facts.kernels[:MOST_KERNELS]:
-        kind, by_name = kind_of(each.name)
-        rows.append([short_name(each.name), kind, each.regime, "name" if by_name == each.regime else "shapes of its operator",
-                     each.launches, each.ns, share_pct(each.ns, everything), each.small_ns])
+    for kernel in facts.kernels[:MOST_KERNELS]:
+        kind, by_name = kind_of(kernel.name)
+        rows.append([short_name(kernel.name), kind, kernel.regime, "name" if by_name == kernel.regime else "shapes of its operator",
+                     kernel.launches, kernel.ns, share_pct(kernel.ns, everything), kernel.small_ns])
     columns = summary_columns("kernel: text | what it is: text | limited by: text | told from: text | launches: count | "
                               "time: ns | share of kernels: pct | in launches under 10 µs: ns")
     note = ("A trace has no counters: this is inferred from names, and for matrix products with recorded shapes from FLOP per byte "

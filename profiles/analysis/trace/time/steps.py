@@ -77,9 +77,9 @@ def steps_of(frame: Frame, works: list[DeviceWork]) -> Steps:
     spans, period = [], 0
     for rank in dict.fromkeys(work.rank for work in works):
         most = max((work for work in works if work.rank == rank), key=lambda work: work.rows.size)
-        detected, at = detect_steps(frame, most)
+        detected, length = detect_steps(frame, most)
         spans += detected
-        period = period or at
+        period = period or length
     if not spans:
         return Steps("", "no steps: the trace marks none, and its kernels repeat no sequence", [])
     how = f"no steps are marked; one sequence of {period:,} kernels and copies repeats, as an iteration does, or a layer of one"
@@ -105,10 +105,10 @@ def _repeating(frame: Frame) -> Rows | None:
     rows = rows[frame["dur_ns"][rows] > 0]
     if rows.size < FEWEST:
         return None
-    codes, at = np.unique(frame["name"][rows], return_inverse=True)
+    codes, indexes = np.unique(frame["name"][rows], return_inverse=True)
     stems = [_NUMBER.sub("#", frame.names[code][:ASKED_CHARS] if code >= 0 else "") for code in codes.tolist()]
     number = {stem: i for i, stem in enumerate(dict.fromkeys(stems))}
-    stem = np.array([number[each] for each in stems])[at]
+    stem = np.array([number[name] for name in stems])[indexes]
     rank = frame.rank_numbers[1][frame["track"][rows]]
     best: tuple[bool, float, Rows] | None = None
     counts, texts = np.bincount(stem), list(number)
@@ -185,9 +185,9 @@ def detect_steps(frame: Frame, work: DeviceWork) -> tuple[list[Span], int]:
     gap = np.maximum(starts - np.r_[starts[:1], ends[:-1]], 0)
     phase = _longest_gap(gap[first:last], period)
     begins = np.arange(first + phase, last - period + 1, period)
-    at = starts[begins]
-    until = np.r_[at[1:], int(ends[min(int(begins[-1]) + period, rows.size) - 1])] if begins.size else at
-    pairs = zip(at[:MOST_STEPS].tolist(), until[:MOST_STEPS].tolist(), strict=True)
+    begin_ns = starts[begins]
+    until = np.r_[begin_ns[1:], int(ends[min(int(begins[-1]) + period, rows.size) - 1])] if begins.size else begin_ns
+    pairs = zip(begin_ns[:MOST_STEPS].tolist(), until[:MOST_STEPS].tolist(), strict=True)
     return [Span(f"repetition {number}", work.rank, start, end) for number, (start, end) in enumerate(pairs)], period
 
 
@@ -277,14 +277,14 @@ def _steps_at(spans: Sequence[Span], moments: Ints, rank: np.ndarray[tuple[int],
     """Return the step around each moment; of steps that overlap, the one that began last."""
     out = np.full(moments.size, NONE, np.int64)
     for own in dict.fromkeys(span.rank for span in spans):
-        numbers = np.array([at for at, span in enumerate(spans) if span.rank == own], np.int64)
+        numbers = np.array([index for index, span in enumerate(spans) if span.rank == own], np.int64)
         start, end = (np.array([getattr(spans[at], name) for at in numbers.tolist()], np.int64) for name in ("start_ns", "end_ns"))
         order = stable_order(start)
         numbers, start, end = numbers[order], start[order], end[order]
         mine = np.flatnonzero(rank == own) if own else np.arange(moments.size)
-        at = np.searchsorted(start, moments[mine], side="right") - 1
-        inside = (at >= 0) & (moments[mine] < end[np.maximum(at, 0)])
-        out[mine[inside]] = numbers[at[inside]]
+        positions = np.searchsorted(start, moments[mine], side="right") - 1
+        inside = (positions >= 0) & (moments[mine] < end[np.maximum(positions, 0)])
+        out[mine[inside]] = numbers[positions[inside]]
     return out
 
 
@@ -346,5 +346,5 @@ def _compilation(frame: Frame, rank: str) -> intervals.Intervals:
     rows = frame.rows_by_name(lambda name: bool(COMPILATION.search(name)) and not NO_COMPILATION.search(name),
                        Category.CPU_OP, Category.PYTHON, Category.ANNOTATION, Category.RUNTIME)
     if rank:
-        rows = rows[np.array([each == rank for each in frame.rank_of_track])[frame["track"][rows]]]
+        rows = rows[np.array([track_rank == rank for track_rank in frame.rank_of_track])[frame["track"][rows]]]
     return intervals.union(frame["start_ns"][rows], frame.end_ns[rows])

@@ -34,10 +34,10 @@ class Tiling:
 
     def _before_some(self, began: Ints) -> Ints:
         """The same for a few numbers of pieces: (labels, numbers)."""
-        cuts, at = np.unique(began, return_inverse=True)
+        cuts, indexes = np.unique(began, return_inverse=True)
         span = np.searchsorted(cuts, np.arange(self.start_ns.size), side="right")        # the first cut after each piece
         sums = np.bincount(self.label * (cuts.size + 1) + span, self.end_ns - self.start_ns, len(self.labels) * (cuts.size + 1))
-        out: Ints = np.cumsum(sums.reshape(len(self.labels), -1), axis=1)[:, :-1][:, at].astype(np.int64)
+        out: Ints = np.cumsum(sums.reshape(len(self.labels), -1), axis=1)[:, :-1][:, indexes].astype(np.int64)
         return out
 
     def within(self, start_ns: Ints, end_ns: Ints) -> Ints:
@@ -95,9 +95,9 @@ class Tiling:
 
 def tiling(pieces: Mapping[str, Intervals]) -> Tiling:
     """Return the tiling of disjoint sets of intervals."""
-    start = np.concatenate([each.start_ns for each in pieces.values()])
-    end = np.concatenate([each.end_ns for each in pieces.values()])
-    label = np.repeat(np.arange(len(pieces)), [each.start_ns.size for each in pieces.values()])
+    start = np.concatenate([piece.start_ns for piece in pieces.values()])
+    end = np.concatenate([piece.end_ns for piece in pieces.values()])
+    label = np.repeat(np.arange(len(pieces)), [piece.start_ns.size for piece in pieces.values()])
     keep = np.flatnonzero(end > start)
     order = keep[stable_order(start[keep])]
     return Tiling(tuple(pieces), start[order], end[order], label[order])
@@ -105,10 +105,10 @@ def tiling(pieces: Mapping[str, Intervals]) -> Tiling:
 
 def in_turn(sets: Mapping[str, Intervals]) -> dict[str, Intervals]:
     """Each set less those before it: disjoint, together they cover what all cover."""
-    taken, out = intervals.EMPTY, {}
-    for name, each in sets.items():
-        out[name] = intervals.without(each, taken)
-        taken = intervals.join(taken, each)
+    cover, out = intervals.EMPTY, {}
+    for name, piece in sets.items():
+        out[name] = intervals.without(piece, cover)
+        cover = intervals.join(cover, piece)
     return out
 
 
@@ -156,7 +156,7 @@ def devices(frame: Frame) -> list[DeviceWork]:
     """Every GPU that worked, by index, the first MAX_DEVICES."""
     work = []
     device = gpu_numbers(frame)
-    names = {each.index: each.name for each in frame.devices}
+    names = {gpu.index: gpu.name for gpu in frame.devices}
     for index in np.unique(device).tolist()[:MAX_DEVICES]:
         rows = frame.work[device == index]
         whole = {}

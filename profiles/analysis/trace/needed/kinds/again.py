@@ -26,7 +26,7 @@ def find_forward(facts: Facts) -> Iterator[Avoidable]:
         return
     mine, other = list[int](), list[int]()
     for sequence, places in facts.places(facts.fits(_is_forward) & facts.is_backward & ~facts.taken):
-        mine += [sequence[at] for at in places]
+        mine += [sequence[place] for place in places]
         for before, after in pairwise(places):          # what runs between two of them
             between = sequence[before + 1:after]
             if len(between) <= 12 and all(facts.is_backward[each] and not facts.taken[each] and not _is_gradient(facts, each)
@@ -35,12 +35,12 @@ def find_forward(facts: Facts) -> Iterator[Avoidable]:
     if len(mine) < LEAST_LAUNCHES:
         return
     positions = sorted({*mine, *other})
-    kept = sum(result_bytes(facts, each) for each in positions) / steps_of_names(facts.frame.names)
+    kept_bytes = sum(result_bytes(facts, position) for position in positions) / steps_of_names(facts.frame.names)
     share = 100.0 * facts.total_ns(positions) / max(1, int(facts.ns.sum()))
     yield Avoidable(positions, (0.0, float(facts.total_ns(other))),
                     f"the forward pass is computed again within the backward pass ({len(positions):,} launches)",
-                    "the memory of the activations is there" + (f", {si_text(kept, 'B')} at most" if kept else ""),
-                    numbers={"launches": len(positions), "share_pct": share, "kept_bytes": round(kept)})
+                    "the memory of the activations is there" + (f", {si_text(kept_bytes, 'B')} at most" if kept_bytes else ""),
+                    numbers={"launches": len(positions), "share_pct": share, "kept_bytes": round(kept_bytes)})
 
 
 def result_bytes(facts: Facts, position: int) -> int:
@@ -56,14 +56,14 @@ def result_bytes(facts: Facts, position: int) -> int:
 
 def _is_forward(item: Item) -> bool:
     path = item.path
-    inside = path[:next((at for at, name in enumerate(path) if name.startswith("autograd::")), len(path))]
+    inside = path[:next((index for index, name in enumerate(path) if name.startswith("autograd::")), len(path))]
     return any(name in _FORWARD_ONLY for name in inside) or any(word in name for name in inside for word in _RECOMPUTES)
 
 
 def _is_gradient(facts: Facts, position: int) -> bool:
     """Return whether a gradient's formula is the innermost around the launch: "MmBackward0"."""
     path = facts.at(position).path
-    inside = path[:next((at for at, name in enumerate(path) if name.startswith("autograd::")), len(path))]
+    inside = path[:next((index for index, name in enumerate(path) if name.startswith("autograd::")), len(path))]
     return any(name.endswith(("Backward0", "Backward1", "Backward2")) for name in inside)
 
 
@@ -79,7 +79,7 @@ def find_tables(facts: Facts) -> Iterator[Avoidable]:
     """Find sines and cosines of one size that are computed FEWEST times a step and more; of arguments without gradients."""
     steps = steps_of_names(facts.frame.names)
     tables = facts.which(lambda item: item.path[:1] and item.path[0].rstrip("_") in _TABLES and item.elements >= LEAST_ELEMENTS)
-    mine = [each for each in tables if not facts.is_backward[each]]
+    mine = [table for table in tables if not facts.is_backward[table]]
     often = Counter(facts.item[position] for position in mine)
     again = [position for position in mine if often[facts.item[position]] >= FEWEST * steps]
     if again:
@@ -108,12 +108,12 @@ def find_lookups(facts: Facts) -> Iterator[Avoidable]:
     if not any(item.is_within("one_hot") for item in facts.items):
         return
     for sequence, places in facts.places(facts.fits(is_plain_product) & ~facts.taken):
-        for at in places:
-            position = sequence[at]
+        for place in places:
+            position = sequence[place]
             sizes = sizes_of(facts.at(position))
-            before = [each for each in sequence[max(0, at - LOOKED_BACK):at]
-                      if facts.at(each).elements == sizes[0] * sizes[1] * sizes[3] and not facts.taken[each]]
-            if any(facts.at(each).is_within("one_hot") for each in before):
+            before = [earlier for earlier in sequence[max(0, place - LOOKED_BACK):place]
+                      if facts.at(earlier).elements == sizes[0] * sizes[1] * sizes[3] and not facts.taken[earlier]]
+            if any(facts.at(earlier).is_within("one_hot") for earlier in before):
                 size = element_bytes(facts.at(position))
                 dram = facts.dram_bytes_s[position]
                 mine += [*before, position]

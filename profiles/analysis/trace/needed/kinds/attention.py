@@ -26,22 +26,22 @@ HELPERS = ("copy", "elementwise", "fill", "index", "softmax", "other", "reductio
 
 
 def find_scores(facts: Facts) -> Iterator[Avoidable]:
-    found = list(_find(facts))
-    ordered = [each for each in found if each.numbers.get("by_order")]
-    yield from (each for each in found if len(ordered) >= ORDERED or not each.numbers.get("by_order"))
+    avoidables = list(_find(facts))
+    ordered = [avoidable for avoidable in avoidables if avoidable.numbers.get("by_order")]
+    yield from (avoidable for avoidable in avoidables if len(ordered) >= ORDERED or not avoidable.numbers.get("by_order"))
 
 
 def _find(facts: Facts) -> Iterator[Avoidable]:
     softmaxes = facts.fits(lambda item: _is_softmax(item) or item.role == "softmax_backward")
     for sequence, places in facts.places(softmaxes):
         last = -1
-        for at in places:
-            if at <= last:
+        for place in places:
+            if place <= last:
                 continue
-            made = (_around if _is_softmax(facts.at(sequence[at])) else _backward)(facts, sequence, at)
-            if made is not None:
-                last, found = made
-                yield found
+            result = (_around if _is_softmax(facts.at(sequence[place])) else _backward)(facts, sequence, place)
+            if result is not None:
+                last, avoidable = result
+                yield avoidable
 
 
 def _is_softmax(item: Item) -> bool:
@@ -53,30 +53,30 @@ def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable]
     softmax = facts.at(sequence[at])
     first = _product(facts, sequence, at, -1)
     second = _product(facts, sequence, at, 1)
-    if first is None or second is None or any(facts.taken[each] for each in sequence[first:second + 1]):
+    if first is None or second is None or any(facts.taken[position] for position in sequence[first:second + 1]):
         return None
     a, b = facts.at(sequence[first]), facts.at(sequence[second])
-    one, two = sizes_of(a), sizes_of(b)
+    first_sizes, two = sizes_of(a), sizes_of(b)
     inside = sequence[first:second + 1]
     total = facts.total_ns(inside)
-    if len(one) != 4 or len(two) != 4:
+    if len(first_sizes) != 4 or len(two) != 4:
         by_order = _is_ordered(facts, sequence[first:second + 1], softmax)
         if softmax.shapes or a.shapes or not (by_order or _is_attention(a, b)):
             return None
-        written = [each for each in inside[1:-1] if facts.at(each).role in HELPERS]
+        written = [position for position in inside[1:-1] if facts.at(position).role in HELPERS]
         middle = float(facts.total_ns(written))
         if not written or middle < 0.2 * total:
             return None
         return second, Avoidable(inside, (0.3 * (total - middle), float(total - middle)),
                                  "attention's scores are written to memory", certain=False,
                                  numbers={"by_order": 1} if by_order else {})
-    batch, rows, columns, inner = one
+    batch, rows, columns, inner = first_sizes
     if two[0] != batch or two[1] != rows or two[3] != columns or batch * rows * columns < LEAST_SCORES or inner > 1024:
         return None
     if softmax.elements and softmax.elements != batch * rows * columns:
         return None
-    claimed = [each for each in inside if each in (sequence[first], sequence[second])
-               or (facts.at(each).role in HELPERS and (facts.at(each).elements or 0) >= rows * columns)]
+    claimed = [position for position in inside if position in (sequence[first], sequence[second])
+               or (facts.at(position).role in HELPERS and (facts.at(position).elements or 0) >= rows * columns)]
     size = element_bytes(a)
     flop, moved = 4.0 * batch * rows * columns * inner, float(size * batch * inner * 2 * (rows + columns))
     precision = precision_of(a.work, a.kernel) if a.work else ""
@@ -131,7 +131,7 @@ def _is_attention(a: Item, b: Item) -> bool:
 
 def _is_ordered(facts: Facts, inside: list[int], softmax: Item) -> bool:
     """Return whether launches without operators stand as attention's do: product, softmax, product; no loss and no router."""
-    items = [facts.at(each) for each in inside]
+    items = [facts.at(position) for position in inside]
     behind = items[items.index(softmax) + 1:-1]
     return not any(item.path or item.shapes for item in items) and not _LOG.search(softmax.kernel[:400]) \
         and all(item.role in _BY_ORDER for item in behind) and not any(item.role == "index" for item in items)
@@ -140,7 +140,7 @@ def _is_ordered(facts: Facts, inside: list[int], softmax: Item) -> bool:
 def _backward(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable] | None:
     """What the gradient of such an attention launches around its softmax's: all that holds as many elements as the scores."""
     softmax = facts.at(sequence[at])
-    shape = next((each for each in softmax.shapes if len(each) >= 3), ())
+    shape = next((dims for dims in softmax.shapes if len(dims) >= 3), ())
     if not shape or prod(shape) < LEAST_SCORES:
         return None
     rows, columns, batch = shape[-2], shape[-1], prod(shape[:-2])
@@ -148,17 +148,17 @@ def _backward(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidabl
     for place in range(max(0, at - 10), min(len(sequence), at + 14)):
         position = sequence[place]
         item = facts.at(position)
-        holds = any(prod(each) == prod(shape) for each in item.shapes)
+        holds = any(prod(dims) == prod(shape) for dims in item.shapes)
         if facts.taken[position] or not facts.is_backward[position] or not holds:
             continue
         is_gradient = item.role == "product" and {rows, columns} & set(sizes_of(item)[1:])
         if is_gradient or item.role in (*HELPERS, "softmax_backward"):
             claimed.append(position)
             last = max(last, place)
-    products = [facts.at(each) for each in claimed if facts.at(each).role == "product"]
+    products = [facts.at(claim) for claim in claimed if facts.at(claim).role == "product"]
     if len(products) < 2:
         return None
-    inner = min(min(sizes_of(each)[1:]) for each in products)
+    inner = min(min(sizes_of(product)[1:]) for product in products)
     whole = float(facts.total_ns(claimed))
     precision = precision_of(products[0].work, products[0].kernel) if products[0].work else ""
     floor = floor_ns(facts, sequence[at], 10.0 * batch * rows * columns * inner, 0.0, precision)
@@ -225,16 +225,16 @@ LEAST_MASK = 1 << 18
 
 def find_masks(facts: Facts) -> Iterator[Avoidable]:
     squares = _attended(facts)
-    made: dict[tuple[int, int], list[int]] = {}
+    masks: dict[tuple[int, int], list[int]] = {}
     for position in facts.where("index", "elementwise", "fill", "copy"):
         item = facts.at(position)
         shape = max(item.shapes, key=prod, default=())
         is_mask = item.path and item.path[0].rstrip("_") in _MAKERS and len(shape) >= 2 and shape[-2:] in squares \
             and prod(shape[:-2]) <= 64 and prod(shape) >= LEAST_MASK and not facts.is_backward[position]
         if is_mask:
-            made.setdefault((shape[-2], shape[-1]), []).append(position)
+            masks.setdefault((shape[-2], shape[-1]), []).append(position)
     steps = steps_of_names(facts.frame.names)
-    for square, mine in made.items():
+    for square, mine in masks.items():
         often = Counter(facts.item[position] for position in mine)
         again = [position for position in mine if often[facts.item[position]] >= FEWEST_MASKS * steps]
         if again:

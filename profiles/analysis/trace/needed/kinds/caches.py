@@ -18,12 +18,12 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     for position in facts.which(is_concatenation):
         if facts.is_backward[position]:
             continue
-        found = growth(facts.at(position))
-        if found is not None:
-            key, held = found
-            grown.setdefault(key, []).append((position, held))
+        entry = growth(facts.at(position))
+        if entry is not None:
+            key, length = entry
+            grown.setdefault(key, []).append((position, length))
     for key, mine in grown.items():
-        lengths = {held for _, held in mine}
+        lengths = {length for _, length in mine}
         if len(mine) < FEWEST or (len(lengths) == 1 and not _is_cache(facts, mine)):
             continue
         positions = [position for position, _ in mine]
@@ -41,14 +41,14 @@ def growth(item: Item) -> tuple[tuple[object, ...], int] | None:
         shapes = _concatenated(shapes)
     if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]) or len(shapes[0]) < 3:
         return None
-    apart = [at for at, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
+    apart = [axis for axis, (a, b) in enumerate(zip(*shapes, strict=True)) if a != b]
     if len(apart) != 1:
         return None
-    held, added = shapes[0][apart[0]], shapes[1][apart[0]]
-    if not added or held < LEAST_RATIO * added or prod(shapes[0]) < 1 << 14:
+    length, added = shapes[0][apart[0]], shapes[1][apart[0]]
+    if not added or length < LEAST_RATIO * added or prod(shapes[0]) < 1 << 14:
         return None
-    rest = tuple(size for at, size in enumerate(shapes[0]) if at != apart[0])
-    return (times(rest), apart[0], added), held
+    rest = tuple(size for axis, size in enumerate(shapes[0]) if axis != apart[0])
+    return (times(rest), apart[0], added), length
 
 
 def is_concatenation(item: Item) -> bool:
@@ -59,12 +59,12 @@ def is_concatenation(item: Item) -> bool:
 def _concatenated(shapes: list[Shape]) -> list[Shape]:
     """Return the two operands of a fused concatenation: those whose sizes make that of the largest tensor along one dimension."""
     whole = max(shapes, key=prod, default=())
-    for held in shapes:
+    for cache in shapes:
         for added in shapes:
-            apart = [at for at, (a, b, c) in enumerate(zip(held, added, whole, strict=False)) if not a == b == c]
-            if len(held) == len(added) == len(whole) and len(apart) == 1 and held[apart[0]] >= added[apart[0]] \
-                    and held[apart[0]] + added[apart[0]] == whole[apart[0]]:
-                return [held, added]
+            apart = [axis for axis, (a, b, c) in enumerate(zip(cache, added, whole, strict=False)) if not a == b == c]
+            if len(cache) == len(added) == len(whole) and len(apart) == 1 and cache[apart[0]] >= added[apart[0]] \
+                    and cache[apart[0]] + added[apart[0]] == whole[apart[0]]:
+                return [cache, added]
     return []
 
 

@@ -23,11 +23,11 @@ def find_written_out(facts: Facts) -> Iterator[Avoidable]:
     mine = list(facts.which(_is_slow))
     if len(mine) < FEWEST:
         return
-    products = [each for each in mine if facts.at(each).role in ("product", "convolution")]
+    products = [position for position in mine if facts.at(position).role in ("product", "convolution")]
     floors = facts.floor_ns[products]
     total = float(facts.total_ns(mine))
-    known = bool(products) and not np.isnan(floors).any()
-    best = min(total, float(floors.sum()) / REACHED) if known else 0.0
+    is_known = bool(products) and not np.isnan(floors).any()
+    best = min(total, float(floors.sum()) / REACHED) if is_known else 0.0
     yield Avoidable(mine, (best, max(best, 0.7 * total)),
                     f"convolutions are written out as columns and multiplied ({len(mine):,} launches)",
                     numbers={"launches": len(mine)})
@@ -36,9 +36,9 @@ def find_written_out(facts: Facts) -> Iterator[Avoidable]:
 def find_biases(facts: Facts) -> Iterator[Avoidable]:
     """Find sums of a bias behind a convolution and right before a batch norm, which subtracts the mean and the bias with it."""
     sums = list(facts.which(lambda item: item.role == "reduction" and item.is_within("convolution_backward")))     # its gradient
-    mine = [sequence[at] for sequence, places in facts.places(facts.fits(_adds_bias) & ~facts.is_backward & ~facts.taken)
-            for at in places
-            if _is_before_norm(facts, sequence[at + 1:at + 1 + LOOKED_AHEAD], facts.at(sequence[at]).elements)]
+    mine = [sequence[place] for sequence, places in facts.places(facts.fits(_adds_bias) & ~facts.is_backward & ~facts.taken)
+            for place in places
+            if _is_before_norm(facts, sequence[place + 1:place + 1 + LOOKED_AHEAD], facts.at(sequence[place]).elements)]
     if len(mine) >= FEWEST:
         mine += sums if len(sums) <= len(mine) else []      # else some biases are of other layers
         yield Avoidable(mine, (0.0, 0.0), f"a bias is added before a batch norm takes it away ({len(mine):,} launches)",
@@ -74,7 +74,7 @@ _CHANNELS_FIRST = ("batch_norm", "max_pool", "avg_pool", "adaptive_avg_pool")
 
 
 def find_layouts(facts: Facts) -> Iterator[Avoidable]:
-    conversions = [each for each in facts.where("layout") if "addpadding" not in facts.at(each).kernel.lower()]
+    conversions = [conversion for conversion in facts.where("layout") if "addpadding" not in facts.at(conversion).kernel.lower()]
     if not conversions or facts.total_ns(conversions) < LEAST_SHARE * int(facts.ns.sum()):
         return
     slow, stays_best, stays_worst = list[int](), 0.0, 0.0

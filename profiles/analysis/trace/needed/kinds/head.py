@@ -24,23 +24,23 @@ def find(facts: Facts) -> Iterator[Avoidable]:
         return                          # a loss reads every row
     tables, prompts = _prompts(facts)
     for sequence, places in facts.places(facts.fits(is_plain_product) & ~facts.taken):
-        for at in places:
-            position = sequence[at]
+        for place in places:
+            position = sequence[place]
             batch, rows, columns, inner = sizes_of(facts.at(position))
             of_vocabulary = columns in tables if tables else (
                 columns >= LEAST_COLUMNS and columns >= 3 * inner
-                and not _feeds_layer(facts, sequence[at + 1:at + 1 + LAYER], columns))
-            read = prompts.get(batch * rows)
-            if not of_vocabulary or read is None or _reads_all(facts, sequence, at, batch * rows, columns):
+                and not _feeds_layer(facts, sequence[place + 1:place + 1 + LAYER], columns))
+            last_rows = prompts.get(batch * rows)
+            if not of_vocabulary or last_rows is None or _reads_all(facts, sequence, place, batch * rows, columns):
                 continue
             tokens, ns, dram = batch * rows, float(facts.ns[position]), float(facts.dram_bytes_s[position])
             weight_ns = 1e9 * 2.0 * columns * inner / dram if dram > 0 else 0.0        # the weights are read all the same
-            least = max(ns * read / tokens, weight_ns)
+            least = max(ns * last_rows / tokens, weight_ns)
             yield Avoidable(
                 [position], (min(ns, least), min(ns, 2 * least)),
                 f"logits of {tokens:,} tokens are computed ({tokens} × {columns} × {inner})",
-                f"only the last token of {'each of ' + f'{read:,} sequences' if read > 1 else 'the sequence'} is read",
-                numbers={"tokens": tokens, "read": read, "vocabulary": columns, "more_tokens": tokens - read})
+                f"only the last token of {'each of ' + f'{last_rows:,} sequences' if last_rows > 1 else 'the sequence'} is read",
+                numbers={"tokens": tokens, "read": last_rows, "vocabulary": columns, "more_tokens": tokens - last_rows})
 
 
 def _prompts(facts: Facts) -> tuple[set[int], dict[int, int]]:

@@ -52,15 +52,15 @@ def _cells(facts: Facts, mine: list[int]) -> Iterator[Avoidable]:
 def _heads(facts: Facts, sequence: list[int], places: list[int]) -> Iterator[Avoidable]:
     """Attention of one head after attention of one head, alike, with no norm or residual layer between them."""
     run: list[int] = []
-    for at, after in pairwise([*places, len(sequence) * 2 + 1]):
-        run.append(at)
-        alike = after < len(sequence) and sizes_of(facts.at(sequence[after])) == sizes_of(facts.at(sequence[at]))
-        if alike and after - at <= MOST_APART and not any(
-                facts.at(each).role == "norm" for each in sequence[at:after]):
+    for place, after in pairwise([*places, len(sequence) * 2 + 1]):
+        run.append(place)
+        alike = after < len(sequence) and sizes_of(facts.at(sequence[after])) == sizes_of(facts.at(sequence[place]))
+        if alike and after - place <= MOST_APART and not any(
+                facts.at(position).role == "norm" for position in sequence[place:after]):
             continue
         if len(run) >= FEWEST_HEADS:
-            mine = [sequence[each] for each in run]
-            floor = sum(float(facts.floor_ns[each]) for each in mine)
+            mine = [sequence[head] for head in run]
+            floor = sum(float(facts.floor_ns[position]) for position in mine)
             best, worst = between(floor if floor == floor else None, float(facts.total_ns(mine)))
             yield Avoidable(mine, (best, worst), f"{len(run):,} heads of attention are computed one after the other",
                             host_shares=HOST_SHARES, numbers={"heads": len(run), "launches": len(mine)})
@@ -135,8 +135,8 @@ def _picks_between(facts: Facts, first: int, last: int) -> int:
         return 0
     start, end = facts.frame["start_ns"][calls].tolist()
     rows = facts.frame.rows_by_name(lambda name: name in _PICKS, Category.CPU_OP)
-    at = facts.frame["start_ns"][rows]
-    return int(((at >= start) & (at <= end)).sum())
+    start_ns = facts.frame["start_ns"][rows]
+    return int(((start_ns >= start) & (start_ns <= end)).sum())
 
 
 # Samples computed one by one, each with launches of its own, in place of one batch; a text computed again for each next token.
@@ -162,7 +162,7 @@ def find_texts(facts: Facts) -> Iterator[Avoidable]:
                 again = sequence[run[1]:min(len(sequence), run[-1] + run[1] - run[0])]
                 texts = _sample_rows(facts, sequence[run[1]]) - _sample_rows(facts, sequence[run[0]])
                 tokens = _sample_rows(facts, sequence[run[0]]) // texts
-                weights = sum(_weight_ns(facts, each) for each in again)
+                weights = sum(_weight_ns(facts, position) for position in again)
                 total = float(facts.total_ns(again))
                 yield Avoidable(again, (min(total, weights), min(total, 2 * weights)),
                                 f"a text of {tokens:,} tokens is computed again for each of {len(run) - 1:,} next ones",
@@ -172,16 +172,16 @@ def find_texts(facts: Facts) -> Iterator[Avoidable]:
 def _runs(places: list[int], length: int) -> Iterator[list[int]]:
     """Yield places of embeddings with as many launches between them each time."""
     run: list[int] = []
-    for at, after in pairwise([*places, length + length]):
-        run.append(at)
-        if len(run) > 1 and after - at != run[1] - run[0]:
+    for place, after in pairwise([*places, length + length]):
+        run.append(place)
+        if len(run) > 1 and after - place != run[1] - run[0]:
             yield run
             run = []
 
 
 def _grows(facts: Facts, sequence: list[int], run: list[int]) -> bool:
     """Return whether each embedding reads as many rows more than the one before: a token more of each text."""
-    rows = [_sample_rows(facts, sequence[at]) for at in run]
+    rows = [_sample_rows(facts, sequence[place]) for place in run]
     return len(run) > 1 and rows[0] < rows[1] and rows[0] % (rows[1] - rows[0]) == 0 and all(
         after - before == rows[1] - rows[0] for before, after in pairwise(rows))
 
@@ -214,7 +214,7 @@ def _is_embedding(item: Item) -> bool:
 
 def _sample_loop(facts: Facts, positions: list[int], samples: int) -> Avoidable:
     """What stays: the products of all samples at the GPU's peak with the weights read once, and of the rest half at most."""
-    products = [each for each in positions if facts.at(each).role in ("product", "attention", "convolution")]
+    products = [position for position in positions if facts.at(position).role in ("product", "attention", "convolution")]
     least = float(np.nansum(facts.floor_ns[products])) / samples
     total = float(facts.total_ns(positions))
     return Avoidable(positions, (min(total, least), 0.7 * total), f"{samples:,} samples are computed one after the other",

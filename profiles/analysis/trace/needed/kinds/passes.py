@@ -24,7 +24,7 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     One launch again and again (a benchmark of an operator, a buffer after the other) is no chain. Without any product a pass stays.
     """
     runs = facts.runs(facts.fits(_is_pass) & ~facts.taken & ~facts.is_update)
-    chains = [run for run in runs if len(run) >= FEWEST and len({facts.item[each] for each in run}) > 1]
+    chains = [run for run in runs if len(run) >= FEWEST and len({facts.item[position] for position in run}) > 1]
     if not chains:
         return
     in_product = any(item.role in LIVE_IN for item in facts.items)
@@ -47,7 +47,7 @@ def _measure(facts: Facts, chains: list[list[int]]) -> tuple[list[int], Floats, 
     """
     claimed = np.concatenate(chains)
     begin = np.cumsum([0, *map(len, chains[:-1])])
-    chain = np.repeat(np.arange(len(chains)), [len(each) for each in chains])
+    chain = np.repeat(np.arange(len(chains)), [len(run) for run in chains])
     total_ns = np.add.reduceat(facts.ns[claimed], begin).astype(np.float64)
     of_norm = facts.fits(_is_statistic)[claimed]
     goes_on = np.concatenate([[False], of_norm[:-1]])

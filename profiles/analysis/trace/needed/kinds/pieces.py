@@ -24,20 +24,20 @@ def find(facts: Facts) -> Iterator[Avoidable]:
     products = facts.fits(lambda item: item.role == "product") & ~facts.taken
     for lane, sequence in zip(facts.lanes, facts.sequences, strict=True):
         picks = is_pick[lane]
-        picked, broken = ([0, *np.cumsum(each).tolist()] for each in (picks, breaks[lane]))
+        picked, broken = ([0, *np.cumsum(mask).tolist()] for mask in (picks, breaks[lane]))
         places: dict[tuple[object, ...], list[int]] = {}
-        for at in np.flatnonzero(products[lane]).tolist():
-            item = facts.at(sequence[at])
+        for place in np.flatnonzero(products[lane]).tolist():
+            item = facts.at(sequence[place])
             sizes = sizes_of(item)
-            key = (facts.is_backward[sequence[at]], *(sizes[2:] if len(sizes) == 4 else (item.path[:1],)))
-            places.setdefault(key, []).append(at)
-        taken = np.zeros(len(sequence), np.bool_)
+            key = (facts.is_backward[sequence[place]], *(sizes[2:] if len(sizes) == 4 else (item.path[:1],)))
+            places.setdefault(key, []).append(place)
+        is_taken = np.zeros(len(sequence), np.bool_)
         for _, mine in sorted(places.items(), key=lambda pair: -len(pair[1])):
             for run in _runs(mine, picked, broken):
                 first, last = _edges(facts, sequence, run, picks)
-                if taken[first:last + 1].any():
+                if is_taken[first:last + 1].any():
                     continue
-                taken[first:last + 1] = True
+                is_taken[first:last + 1] = True
                 yield _loop(facts, sequence[first:last + 1], len(run))
 
 
@@ -62,20 +62,20 @@ def _edges(facts: Facts, sequence: list[int], run: list[int], picks: Bools) -> t
     """Return the run with the launches of its first and last piece: as far as a piece reaches, to the last index of them."""
     reach = max(after - before for before, after in pairwise(run))
     first, last = run[0], run[-1]
-    before = [at for at in range(max(0, first - reach), first) if picks[at]]
-    behind = [at for at in range(last + 1, min(len(sequence), last + reach)) if picks[at]]
+    before = [place for place in range(max(0, first - reach), first) if picks[place]]
+    behind = [place for place in range(last + 1, min(len(sequence), last + reach)) if picks[place]]
     return (before[0] if before else first), (behind[-1] if behind else last)
 
 
 def _loop(facts: Facts, positions: list[int], pieces: int) -> Avoidable:
     """What stays: the products at their roof in one grouped launch, and one pass for what is picked and put back."""
-    products = [each for each in positions if facts.at(each).role == "product"]
+    products = [position for position in positions if facts.at(position).role == "product"]
     floors = facts.floor_ns[products]
-    known = floors[~np.isnan(floors)]
+    known_ns = floors[~np.isnan(floors)]
     total = float(facts.total_ns(positions))
-    best, worst = between(float(known.sum()) if known.size == floors.size else None, total)
+    best, worst = between(float(known_ns.sum()) if known_ns.size == floors.size else None, total)
     experts = "experts" if any(name.rstrip("_") in ("index_add", "nonzero", "index_put", "_index_put_impl")
-                               for each in positions[:200] for name in facts.at(each).path[:3]) else "pieces"
+                               for position in positions[:200] for name in facts.at(position).path[:3]) else "pieces"
     return Avoidable(positions, (best, max(worst, 0.5 * total)), f"{pieces:,} {experts} are computed one after the other",
                      host_shares=HOST_SHARES, is_region=True,
                      numbers={"pieces": pieces, "launches": len(positions), "products": len(products)})

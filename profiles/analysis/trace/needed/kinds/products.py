@@ -56,7 +56,7 @@ def find_uneven(facts: Facts) -> Iterator[Avoidable]:
 
 def _leading(item: Item, rows: int, columns: int, inner: int) -> set[int]:
     """Return the sizes along which operands and result lie in memory, which must be even; without strides those of rows of each."""
-    strides = [each for each in item.call.strides if isinstance(each, list) and len(each) >= 2]
+    strides = [stride for stride in item.call.strides if isinstance(stride, list) and len(stride) >= 2]
     leading = {columns, inner}
     if len(strides) >= 2:
         first, second = strides[-2:]            # of addmm the first tensor is the bias
@@ -82,20 +82,20 @@ def find_shared(facts: Facts) -> Iterator[Avoidable]:
     claimed, best, worst, groups, widths = list[int](), 0.0, 0.0, 0, set[tuple[int, ...]]()
     for sequence, places in facts.places(facts.fits(_begins_group) & ~facts.taken):
         end = 0
-        for at in places:
-            if at < end:
+        for place in places:
+            if place < end:
                 continue
-            group, end = _group(facts, sequence, at)
+            group, end = _group(facts, sequence, place)
             if len(group) < 2:
                 continue
-            products = [each for each in group if facts.at(each).role == "product"]
+            products = [position for position in group if facts.at(position).role == "product"]
             stays = _stays(facts, products)
             if stays is not None:
                 claimed += group
                 best, worst, groups = best + stays[0], worst + stays[1], groups + 1
-                widths.add(tuple(sizes_of(facts.at(each))[2] for each in products))
+                widths.add(tuple(sizes_of(facts.at(product))[2] for product in products))
     if groups >= FEWEST_SHARED:
-        launches = sum(1 for each in claimed if facts.at(each).role == "product")
+        launches = sum(1 for position in claimed if facts.at(position).role == "product")
         widest: tuple[int, ...] = max(widths, key=len)
         shown = " + ".join(map(str, widest))
         yield Avoidable(claimed, (best, worst),
@@ -133,7 +133,7 @@ def _group(facts: Facts, sequence: list[int], at: int) -> tuple[list[int], int]:
         last, end = len(out), place + 1
     if not 2 <= products <= MOST:
         return [], end
-    behind = {facts.at(each).role for each in sequence[end:end + LOOKED_TO_ATTENTION]}
+    behind = {facts.at(ahead).role for ahead in sequence[end:end + LOOKED_TO_ATTENTION]}
     is_group = squares < products or (products == 3 and bool({"attention", "softmax"} & behind))
     return out[:last] if is_group else [], end
 
@@ -141,7 +141,7 @@ def _group(facts: Facts, sequence: list[int], at: int) -> tuple[list[int], int]:
 def _stays(facts: Facts, products: list[int]) -> tuple[float, float] | None:
     """Return what one wide product takes at best and at worst; None where the group is fast already."""
     _, rows, _, inner = sizes_of(facts.at(products[0]))
-    columns = sum(sizes_of(facts.at(each))[2] for each in products)
+    columns = sum(sizes_of(facts.at(product))[2] for product in products)
     item, floors = facts.at(products[0]), facts.floor_ns[products]
     if item.work is None or np.isnan(floors).any():
         return None
@@ -170,12 +170,12 @@ def find_copied(facts: Facts) -> Iterator[Avoidable]:
     mine: dict[str, list[int]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for sequence, places in facts.places(facts.fits(_how) & ~facts.taken & ~facts.is_update):
-        for at in places:
-            position, how = sequence[at], _how(facts.at(sequence[at]))
+        for place in places:
+            position, how = sequence[place], _how(facts.at(sequence[place]))
             if how == "expanded" and facts.is_backward[position]:
                 continue
             shape = facts.at(position).shapes[0]
-            for ahead, after in enumerate(sequence[at + 1:at + 1 + LOOKED_AHEAD]):
+            for ahead, after in enumerate(sequence[place + 1:place + 1 + LOOKED_AHEAD]):
                 sizes = sizes_of(facts.at(after))
                 if facts.at(after).role == "product" and len(sizes) == 4:
                     if _is_operand(shape, sizes) or (not ahead and _is_folded(shape, sizes)):
@@ -236,11 +236,11 @@ def find_adapters(facts: Facts) -> Iterator[Avoidable]:
     claimed, pairs, ranks = list[int](), 0, set[int]()
     for sequence, places in facts.places(facts.fits(_is_thin) & ~facts.taken & ~facts.is_backward):
         end = 0
-        for at in places:
-            made = _pair(facts, sequence, at) if at >= end else None
-            if made is None:
+        for place in places:
+            pair = _pair(facts, sequence, place) if place >= end else None
+            if pair is None:
                 continue
-            positions, rank, end = made
+            positions, rank, end = pair
             claimed += positions
             pairs += 1
             ranks.add(rank)
@@ -270,7 +270,7 @@ def _pair(facts: Facts, sequence: list[int], at: int) -> tuple[list[int], int, i
             if other.role != "elementwise" or other.elements != rows * up[2]:
                 break
             end = behind
-        return [each for each in sequence[at:end + 1] if facts.at(each).role != "attention"], rank, end + 1
+        return [position for position in sequence[at:end + 1] if facts.at(position).role != "attention"], rank, end + 1
     return None
 
 

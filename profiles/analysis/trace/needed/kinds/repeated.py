@@ -15,23 +15,23 @@ MOST_REPEATS = 128
 
 
 def find(facts: Facts) -> Iterator[Avoidable]:
-    told = facts.fits(lambda item: repetition(item)[0] or item.role == "attention" or _is_loose(item))
-    for sequence, places in facts.places(told & ~facts.taken):
+    is_candidate = facts.fits(lambda item: repetition(item)[0] or item.role == "attention" or _is_loose(item))
+    for sequence, places in facts.places(is_candidate & ~facts.taken):
         pending: list[tuple[int, int, tuple[int, ...]]] = []        # place in the sequence, repeats, shape that attention reads
         loose: list[tuple[int, int]] = []                           # place, position of copies without shapes
-        for at in places:
-            position, item = sequence[at], facts.at(sequence[at])
+        for index in places:
+            position, item = sequence[index], facts.at(sequence[index])
             repeats, shape = repetition(item)
             if repeats:
-                pending.append((at, repeats, shape))
+                pending.append((index, repeats, shape))
             elif _is_loose(item):
-                loose.append((at, position))
+                loose.append((index, position))
             elif item.role == "attention" and not facts.is_backward[position]:
-                mine = [one for one in pending if at - one[0] <= LOOKED_AHEAD and _reads(item, one[2])]
+                mine = [entry for entry in pending if index - entry[0] <= LOOKED_AHEAD and _reads(item, entry[2])]
                 if mine:
-                    yield _repeated(facts, [sequence[one[0]] for one in mine], position, mine[0][1])
+                    yield _repeated(facts, [sequence[entry[0]] for entry in mine], position, mine[0][1])
                 elif not item.shapes:
-                    yield from _loose(facts, [each for place, each in loose if at - place <= LOOKED_AHEAD], position)
+                    yield from _loose(facts, [other for place, other in loose if index - place <= LOOKED_AHEAD], position)
                 pending, loose = [], []
 
 
@@ -71,7 +71,7 @@ def _is_loose(item: Item) -> bool:
 def _reads(item: Item, shape: tuple[int, ...]) -> bool:
     """Return whether an attention reads keys or values of that shape, heads and tokens in either order."""
     swapped = (shape[0], shape[2], shape[1], shape[3])
-    return any(each in (shape, swapped) for each in item.shapes)
+    return any(dims in (shape, swapped) for dims in item.shapes)
 
 
 def _repeated(facts: Facts, copies: list[int], attention: int, repeats: int) -> Avoidable:
@@ -89,7 +89,7 @@ def _repeated(facts: Facts, copies: list[int], attention: int, repeats: int) -> 
             shrunk = ns * max(moved / now, 1e9 * (item.work.flop or 0) / (facts.rate(attention, "bf16_tensor") or 1e30) / ns
                               if item.work else 0.0)
             positions, stays = [*copies, attention], (min(ns, shrunk), ns)
-    shape = next((each for each in facts.at(copies[0]).shapes if each), ())
+    shape = next((dims for dims in facts.at(copies[0]).shapes if dims), ())
     return Avoidable(positions, stays,
                      f"keys and values are copied to {repeats} times as many heads before attention ({times(shape)})",
                      numbers={"repeats": repeats, "copies": len(copies)})

@@ -52,23 +52,23 @@ def _back_and_forth(facts: Facts, rows: list[int], names: list[str], size: list[
 def _made_on_the_host(facts: Facts, rows: list[int], names: list[str], size: list[int], used: set[int]) -> Iterator[Avoidable]:
     """`torch.zeros(…).cuda()`: the operator before a copy's `to` on its thread makes a tensor on the CPU, and launches nothing."""
     frame = facts.frame
-    wanted = [row for row, name, length in zip(rows, names, size, strict=True)
+    copies = [row for row, name, length in zip(rows, names, size, strict=True)
               if "HtoD" in name and length != MISSING and length >= LEAST_BYTES and row not in used]
-    if not wanted:
+    if not copies:
         return
     calls = np.sort(frame["start_ns"][np.unique(frame.call[frame.work][frame.call[frame.work] >= 0])])
     operators = frame.of(Category.CPU_OP)
     track, depth = frame["track"][operators], frame["depth"][operators]
     mine = list[int]()
-    for row in wanted:
+    for row in copies:
         outer = _whole_copy(facts, int(frame.operator[row]))
         if outer < 0:
             continue
         beside = operators[(track == frame["track"][outer]) & (depth == frame["depth"][outer])]
-        at = int(np.searchsorted(frame["start_ns"][beside], frame["start_ns"][outer])) - 1
-        while at >= 0 and frame.text(int(beside[at])) in _NOTHING:
-            at -= 1
-        before = int(beside[at]) if at >= 0 else -1
+        index = int(np.searchsorted(frame["start_ns"][beside], frame["start_ns"][outer])) - 1
+        while index >= 0 and frame.text(int(beside[index])) in _NOTHING:
+            index -= 1
+        before = int(beside[index]) if index >= 0 else -1
         if before < 0 or frame.text(before) not in _MAKERS:
             continue
         launched = np.searchsorted(calls, [frame["start_ns"][before], frame.end_ns[before]])

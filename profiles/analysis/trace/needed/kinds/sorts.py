@@ -16,8 +16,8 @@ _WHOLE = ("topk", "unique", "_unique2", "unique_consecutive", "median", "kthvalu
 
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find sorts of floating-point rows of LEAST_ROW and more; a selection reads each element once or twice instead."""
-    sorts = {each for each in facts.which(_row) if not facts.is_backward[each]}
-    mine = sorted(sorts - {each for sequence in facts.sequences for each in _read_whole(facts, sequence, sorts)})
+    sorts = {sort for sort in facts.which(_row) if not facts.is_backward[sort]}
+    mine = sorted(sorts - {sort for sequence in facts.sequences for sort in _read_whole(facts, sequence, sorts)})
     if not mine:
         return
     total, least = float(facts.total_ns(mine)), 0.0
@@ -35,12 +35,12 @@ def find(facts: Facts) -> Iterator[Avoidable]:
 def _read_whole(facts: Facts, sequence: list[int], sorts: set[int]) -> Iterator[int]:
     """Yield the launches of sorts right behind which something computes with whole rows: sums, probabilities, products of them."""
     run: list[int] = []
-    for at, position in enumerate(sequence):
+    for index, position in enumerate(sequence):
         if position in sorts:
             run.append(position)
             continue
-        if run and any(facts.at(each).elements >= facts.at(run[-1]).elements and facts.at(each).role in _COMPUTES
-                       for each in sequence[at:at + BEHIND]):
+        if run and any(facts.at(ahead).elements >= facts.at(run[-1]).elements and facts.at(ahead).role in _COMPUTES
+                       for ahead in sequence[index:index + BEHIND]):
             yield from run
         run = []
 
@@ -56,4 +56,4 @@ def _row(item: Item) -> int:
 def _launches(facts: Facts, position: int) -> int:
     """Return into how many launches a sort of one item is cut, so that its bytes count once."""
     same = facts.positions_of[facts.item[position]]
-    return max(1, round(sum(1 for each in facts.item if facts.items[each].path == facts.at(position).path) / max(1, len(same))))
+    return max(1, round(sum(1 for number in facts.item if facts.items[number].path == facts.at(position).path) / max(1, len(same))))

@@ -34,8 +34,8 @@ def find_updates(facts: Facts) -> Iterator[Avoidable]:
         total = float(facts.total_ns(run))
         yield Avoidable(run, (0.4 * total, 0.85 * total), f"tensors are changed in place one by one in {len(run):,} launches",
                         host_shares=(0.4, 1.0), numbers={"launches": len(run)})
-    clipped = [each for each in facts.which(lambda item: item.path[:1] in (("linalg_vector_norm",), ("norm",)))
-               if not facts.is_update[each]]
+    clipped = [norm for norm in facts.which(lambda item: item.path[:1] in (("linalg_vector_norm",), ("norm",)))
+               if not facts.is_update[norm]]
     if len(clipped) >= FEWEST:
         clipped += _scaled(facts, clipped)
         yield Avoidable(clipped, (0.15 * facts.total_ns(clipped), 0.5 * facts.total_ns(clipped)),
@@ -58,8 +58,8 @@ def _by_name(facts: Facts) -> Iterator[int]:
     """Yield the launches of Adam's updates in a replayed graph: of a run of pointwise ones those from first moment to quotient."""
     pointwise = facts.fits(lambda item: not item.path and item.role in _POINTWISE and not _is_listed(item))
     for run in facts.runs(pointwise & ~facts.taken):
-        named = [_NAMES.search(facts.at(each).kernel[:300]) for each in run]
-        words = [found[1] if found else "" for found in named]
+        named = [_NAMES.search(facts.at(position).kernel[:300]) for position in run]
+        words = [match[1] if match else "" for match in named]
         if words.count("addcdiv") >= FEWEST_QUOTIENTS and "lerp" in words:
             last = len(words) - 1 - words[::-1].index("addcdiv")
             yield from run[max(0, words.index("lerp") - 1):last + 1]        # the weights' decay before it
@@ -67,11 +67,11 @@ def _by_name(facts: Facts) -> Iterator[int]:
 
 def _scaled(facts: Facts, norms: list[int]) -> list[int]:
     """Return the launches behind a step's norms that scale the gradients in place, one tensor each: until the update begins."""
-    wanted, out = set(norms), list[int]()
+    members, out = set(norms), list[int]()
     for sequence in facts.sequences:
         behind = False
         for position in sequence:
-            behind = (behind or position in wanted) and not facts.is_update[position] and not facts.is_backward[position]
+            behind = (behind or position in members) and not facts.is_update[position] and not facts.is_backward[position]
             if behind and facts.at(position).path[:1] == ("mul_",) and not facts.taken[position]:
                 out.append(position)
     return out
@@ -83,18 +83,18 @@ def _is_listed(item: Item) -> bool:
 
 def _name(item: Item) -> str:
     """Return the operator that launched, by the kernel where none is known: "addcdiv", "" unknown."""
-    found = _NAMES.search(item.kernel[:300])
-    return item.path[0].rstrip("_") if item.path else found[1] if found else ""
+    match = _NAMES.search(item.kernel[:300])
+    return item.path[0].rstrip("_") if item.path else match[1] if match else ""
 
 
 def _updates(facts: Facts, mine: list[int]) -> Avoidable:
-    names = {name for each in mine if (name := _name(facts.at(each)))}
+    names = {name for position in mine if (name := _name(facts.at(position)))}
     rule = "adam" if names & {"addcdiv", "addcmul", "sqrt"} else "momentum" if len(names - {"zero", "fill"}) > 1 else "plain"
     last = "addcdiv" if "addcdiv" in names else "add" if "add" in names else ""
-    elements = sum(prod(facts.at(each).shapes[0]) for each in mine
-                   if last and facts.at(each).path[:1] in ((last,), (last + "_",)) and facts.at(each).shapes)
+    elements = sum(prod(facts.at(position).shapes[0]) for position in mine
+                   if last and facts.at(position).path[:1] in ((last,), (last + "_",)) and facts.at(position).shapes)
     total = float(facts.total_ns(mine))
-    size = next((tensor.size for each in mine for tensor in facts.at(each).tensors if tensor.size and tensor.shape), 0)
+    size = next((tensor.size for position in mine for tensor in facts.at(position).tensors if tensor.size and tensor.shape), 0)
     dram = float(facts.dram_bytes_s[mine[0]])
     stays = (total * PASSES[rule] / 21 if rule == "adam" else 0.4 * total, 0.85 * total)      # Adam's eight operators: 21 passes
     if elements and size and dram == dram:

@@ -16,41 +16,41 @@ _GENERATORS = ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")  
 
 def find(facts: Facts) -> Iterator[Avoidable]:
     """Find launches that write a tensor of the shape of the next product's weight from one of another type."""
-    made = list[int]()
+    copies = list[int]()
     changed = facts.fits(_changes_type) & ~(facts.taken | facts.is_backward | facts.is_update)
     for sequence, places in facts.places(changed):
-        for at in places:
-            position, item = sequence[at], facts.at(sequence[at])
-            if at and _is_generated(facts.at(sequence[at - 1]), item):
+        for place in places:
+            position, item = sequence[place], facts.at(sequence[place])
+            if place and _is_generated(facts.at(sequence[place - 1]), item):
                 continue
             shape, scaled = item.shapes[0], list[int]()
-            for after in sequence[at + 1:at + 1 + LOOKED_AHEAD]:
+            for after in sequence[place + 1:place + 1 + LOOKED_AHEAD]:
                 sizes = sizes_of(facts.at(after))
                 if facts.at(after).role == "product" and len(sizes) == 4:
                     if sorted(shape) == sorted(sizes[2:]) and _is_weight(facts.at(after), sizes, shape):
-                        made += [*_unpacking(facts, sequence[:at], item), position, *scaled]
+                        copies += [*_unpacking(facts, sequence[:place], item), position, *scaled]
                     break
                 if facts.at(after).role == "elementwise" and facts.at(after).shapes[:1] == [shape] and not facts.taken[after] \
                         and facts.at(after).path[:1] and facts.at(after).path[0] not in _GENERATORS:
                     scaled.append(after)
-    if len(made) >= FEWEST and facts.total_ns(made) > 0:
-        names = {_from(facts.at(each)) for each in made if _changes_type(facts.at(each))}       # not what is scaled
+    if len(copies) >= FEWEST and facts.total_ns(copies) > 0:
+        names = {_from(facts.at(copy)) for copy in copies if _changes_type(facts.at(copy))}       # not what is scaled
         training = facts.has_backward
-        yield Avoidable(made, (0.0, 0.1 * facts.total_ns(made)) if not training else (0.0, 0.5 * facts.total_ns(made)),
-                        f"weights are made anew {len(made):,} times ({', '.join(sorted(names)[:3])})",
+        yield Avoidable(copies, (0.0, 0.1 * facts.total_ns(copies)) if not training else (0.0, 0.5 * facts.total_ns(copies)),
+                        f"weights are made anew {len(copies):,} times ({', '.join(sorted(names)[:3])})",
                         "they stay the same between the steps" if not training else
                         "the optimizer can write the narrow copy, or the model is kept in it",
-                        numbers={"launches": len(made)})
+                        numbers={"launches": len(copies)})
 
 
 def _unpacking(facts: Facts, before: list[int], item: Item) -> list[int]:
     """Return the launches right before that took whole numbers out of smaller ones: shifts, masks, what puts them together."""
     mine = list[int]()
     for position in reversed(before[-MOST_UNPACKING:]):
-        one = facts.at(position)
+        source = facts.at(position)
         whole = any(tensor.shape and 8 * tensor.elements >= item.elements
-                    and (tensor.dtype in _WHOLE or (one.role == "cat" and not tensor.dtype)) for tensor in one.tensors)
-        if one.role not in ("elementwise", "cat", "copy") or not whole or facts.taken[position]:
+                    and (tensor.dtype in _WHOLE or (source.role == "cat" and not tensor.dtype)) for tensor in source.tensors)
+        if source.role not in ("elementwise", "cat", "copy") or not whole or facts.taken[position]:
             break
         mine.append(position)
     return mine
