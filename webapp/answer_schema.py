@@ -49,7 +49,7 @@ class TypedSchema(AutoSchema):
     def describe(self, kind: Any) -> Any:
         """Return the schema of a type; each part that has a name is listed once."""
         text = msgspec.json.encode(json_schema(kind, "#/components/schemas/{name}")).decode()
-        schema, parts = json.loads(re.sub(r'(?<="#/components/schemas/)\w+', lambda found: listed_as(found[0]), text),
+        schema, parts = json.loads(re.sub(r'(?<="#/components/schemas/)\w+', lambda match: listed_as(match[0]), text),
                                    object_hook=as_constant)
         for name, part in parts.items():
             component = ResolvedComponent(          # type: ignore[no-untyped-call]

@@ -88,8 +88,8 @@ def release(worker: str) -> None:
         _wake(kind, kind.leases.model._default_manager.filter(pk__in=kind.leases.hand_back(worker)))
 
 
-def _wake(held: RowKind, rows: QuerySet[Model]) -> list[int]:
+def _wake(row_kind: RowKind, rows: QuerySet[Model]) -> list[int]:
     woken = list(rows)
     for row in woken:
-        jobs.enqueue(held.queue(row), held.task, row.pk)
+        jobs.enqueue(row_kind.queue(row), row_kind.task, row.pk)
     return [row.pk for row in woken]

@@ -231,43 +231,43 @@ def worker_name() -> str:
     return os.environ.get("RQ_WORKER_ID") or f"process-{os.getpid()}"
 
 
-def _run(held: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None:
+def _run(row_kind: RowKind, row_id: int, service: Callable[[int, str], Any]) -> None:
     worker, began_s = worker_name(), time.monotonic()
-    if held.fills_disk and (place := disk.shortage()):
-        log.warning("%s %s: waits, %s free for the %s", held.task, row_id, disk.size(place.free_bytes), place.title)
+    if row_kind.fills_disk and (place := disk.shortage()):
+        log.warning("%s %s: waits, %s free for the %s", row_kind.task, row_id, disk.size(place.free_bytes), place.title)
         return
-    log.info("%s %s: taken up", held.task, row_id)
+    log.info("%s %s: taken up", row_kind.task, row_id)
     try:
-        with within(scope_of_row(held.leases.model, row_id)), keep_heartbeat(held.leases, row_id, worker):
+        with within(scope_of_row(row_kind.leases.model, row_id)), keep_heartbeat(row_kind.leases, row_id, worker):
             service(row_id, worker)
     except MemoryError:         # of a stage whose memory is bounded: who started it ends the row
         raise
     except Exception as error:
         if away := server_away(error):      # not the row's fault: it is taken again once its heartbeat is stale, and that counts
-            log.warning("%s %s: left, %s does not answer (%s)", held.task, row_id, away, error)
+            log.warning("%s %s: left, %s does not answer (%s)", row_kind.task, row_id, away, error)
             return
         if disk.is_full_error(error):
-            log.warning("%s %s: the disk is full (%s)", held.task, row_id, error)
+            log.warning("%s %s: the disk is full (%s)", row_kind.task, row_id, error)
         else:
-            log.exception("%s %s failed", held.task, row_id)
-        _fail(held, row_id, worker, error)
-    status = held.leases.model._default_manager.filter(pk=row_id).values_list("status", flat=True).first()
+            log.exception("%s %s failed", row_kind.task, row_id)
+        _fail(row_kind, row_id, worker, error)
+    status = row_kind.leases.model._default_manager.filter(pk=row_id).values_list("status", flat=True).first()
     seconds = time.monotonic() - began_s
-    count_job(held.task, status or "deleted", seconds)
-    log.info("%s %s: %s after %.1f s", held.task, row_id, status or "deleted", seconds)
+    count_job(row_kind.task, status or "deleted", seconds)
+    log.info("%s %s: %s after %.1f s", row_kind.task, row_id, status or "deleted", seconds)
 
 
-def _fail(held: RowKind, row_id: int, worker: str, error: Exception) -> None:
+def _fail(row_kind: RowKind, row_id: int, worker: str, error: Exception) -> None:
     what = cleaned(f"unexpected {type(error).__name__}: {error}")[:500]
-    failure = {"where": held.task, "what": what, "hint": "A fault of Ridgepoint: the worker's log has the trace. Try it again."}
+    failure = {"where": row_kind.task, "what": what, "hint": "A fault of Ridgepoint: the worker's log has the trace. Try it again."}
     if disk.is_full_error(error):
         failure |= {"what": cleaned(f"the worker's disk is full ({error})")[:500], "hint": "Make room there, then try again."}
-    if not held.leases.end(row_id, worker, "failed", error=failure):
+    if not row_kind.leases.end(row_id, worker, "failed", error=failure):
         return
-    if held.task == "suite":
+    if row_kind.task == "suite":
         from tuner.gate.suites.job_services import job_publish
 
         job_publish(SuiteJob.objects.select_related("suite").get(pk=row_id))
         return
-    jobs.publish(f"{held.topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": failure})
-    jobs.publish("home", held.topic, {"id": row_id, "status": "failed"})
+    jobs.publish(f"{row_kind.topic}.{row_id}", "status", {"id": row_id, "status": "failed", "error": failure})
+    jobs.publish("home", row_kind.topic, {"id": row_id, "status": "failed"})

@@ -109,10 +109,10 @@ def results_find(folder: Path, results: Sequence[Result]) -> list[Found]:
     return list(found_by_path.values())
 
 
-def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name: str, notes: str) -> bool:
+def results_store(capture: Capture, worker: str, files: Sequence[Found], *, name: str, notes: str) -> bool:
     """Create the profiles and rows of files and end the capture as done, in one transaction.
 
-    `found` holds at least one PROFILE file; several are the ranks of one job. False, with nothing stored, when the capture
+    `files` holds at least one PROFILE file; several are the ranks of one job. False, with nothing stored, when the capture
     is no longer `worker`'s. Raises TraceError for a file beyond the bound on uploads.
     """
     profiles: list[Profile] = []
@@ -120,11 +120,11 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
         with transaction.atomic():
             if Capture.leases.lock(capture.pk, worker) is None:
                 return False
-            main = [file for file in found if file.result.role == PROFILE]
+            main = [file for file in files if file.result.role == PROFILE]
             profile = _profile(capture, main, name, notes)
             profiles.append(profile)
             rows = _rows_of_profile(capture, main, profile)
-            for file in found:
+            for file in files:
                 if file.result.role in (KEPT, OWNERS):
                     rows.append(_kept(capture, file))
                 elif file.result.role != PROFILE:
@@ -140,7 +140,7 @@ def results_store(capture: Capture, worker: str, found: Sequence[Found], *, name
         raise
 
 
-def dump_store(capture: Capture, worker: str, found: Found, *, name: str) -> bool:
+def dump_store(capture: Capture, worker: str, file: Found, *, name: str) -> bool:
     """Create the profile of one file while the capture goes on. False, with nothing stored, when it is no longer `worker`'s.
 
     The capture's row is not locked meanwhile: its heartbeat goes on. Raises TraceError.
@@ -150,9 +150,9 @@ def dump_store(capture: Capture, worker: str, found: Found, *, name: str) -> boo
     profile = None
     try:
         with transaction.atomic():
-            profile = _profile(capture, [found], f"{name} · {found.result.what} ({found.path.stem})",
+            profile = _profile(capture, [file], f"{name} · {file.result.what} ({file.path.stem})",
                                f"Asked for while capture {capture.pk} ran.")
-            CaptureFile.objects.bulk_create(_rows_of_profile(capture, [found], profile))
+            CaptureFile.objects.bulk_create(_rows_of_profile(capture, [file], profile))
     except BaseException:               # the store knows no transaction
         if profile is not None:
             uploads_discard(profile)
@@ -160,12 +160,12 @@ def dump_store(capture: Capture, worker: str, found: Found, *, name: str) -> boo
     return True
 
 
-def results_keep(capture: Capture, worker: str, found: Sequence[Found]) -> None:
+def results_keep(capture: Capture, worker: str, files: Sequence[Found]) -> None:
     """Keep for download what a capture left that cannot become a profile. Raises TraceError, with nothing stored."""
     try:
         with transaction.atomic():
             if Capture.leases.lock(capture.pk, worker) is not None:
-                CaptureFile.objects.bulk_create([_kept(capture, file) for file in found])
+                CaptureFile.objects.bulk_create([_kept(capture, file) for file in files])
     except BaseException:
         capture_objects_delete(capture.pk)
         raise
@@ -178,16 +178,16 @@ def _profile(capture: Capture, found: Sequence[Found], name: str, notes: str) ->
                               model=capture.model, tags=capture.tags, notes=notes)
 
 
-def _rows_of_profile(capture: Capture, found: Sequence[Found], profile: Profile) -> list[CaptureFile]:
+def _rows_of_profile(capture: Capture, files: Sequence[Found], profile: Profile) -> list[CaptureFile]:
     stored: Sequence[dict[str, Any]] = profile.metadata.get("files") or [
         {"bytes": profile.upload_bytes, "sha256": profile.sha256}]
     return [CaptureFile(capture=capture, role=file.result.role, name=file.path.name, what=file.result.what, profile=profile,
-                        bytes=row["bytes"], sha256=row["sha256"]) for file, row in zip(found, stored, strict=True)]
+                        bytes=row["bytes"], sha256=row["sha256"]) for file, row in zip(files, stored, strict=True)]
 
 
-def _kept(capture: Capture, found: Found) -> CaptureFile:
+def _kept(capture: Capture, file: Found) -> CaptureFile:
     """Store one file for download, whatever its role was to be."""
-    with found.path.open("rb") as stream:
-        stored = bytes_store(capture_prefix(capture.pk), File(stream, name=found.path.name))
-    role = OWNERS if found.result.role == OWNERS else KEPT
-    return CaptureFile(capture=capture, role=role, what=found.result.what, **stored)
+    with file.path.open("rb") as stream:
+        stored = bytes_store(capture_prefix(capture.pk), File(stream, name=file.path.name))
+    role = OWNERS if file.result.role == OWNERS else KEPT
+    return CaptureFile(capture=capture, role=role, what=file.result.what, **stored)

@@ -54,7 +54,7 @@ def measured_gpus() -> list[MeasuredCeilings]:
     """The newest complete run of each GPU model; one measured here goes before a recorded one."""
     measured: list[MeasuredCeilings] = []
     done = CeilingRun.objects.filter(status=CeilingRun.Status.DONE).exclude(gpu="")
-    for run in sorted(done, key=lambda each: (bool(each.recorded), -(each.finished or each.created).timestamp())):
+    for run in sorted(done, key=lambda ceiling: (bool(ceiling.recorded), -(ceiling.finished or ceiling.created).timestamp())):
         if newest_of_model(measured, run.gpu) is None:
             measured.append(measured_of(run))
     return measured
@@ -83,11 +83,11 @@ def gpu_rows(measured: MeasuredCeilings | None, gpu: str) -> list[dict[str, Any]
     return rows
 
 
-def _clock_pct(one: MeasuredCeiling | None, model: gpus.Gpu | None, key: str) -> float | None:
+def _clock_pct(ceiling: MeasuredCeiling | None, model: gpus.Gpu | None, key: str) -> float | None:
     """The clock of the measurement as a share of the one that the data sheet's peak stands for."""
-    if one is None or model is None or one.clock_hz is None or key not in model.peaks:
+    if ceiling is None or model is None or ceiling.clock_hz is None or key not in model.peaks:
         return None
-    return 100.0 * one.clock_hz / model.peak_clock_hz(key)
+    return 100.0 * ceiling.clock_hz / model.peak_clock_hz(key)
 
 
 def results_in_order(run: CeilingRun) -> list[tuple[str, dict[str, Any]]]:

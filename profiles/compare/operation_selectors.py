@@ -62,20 +62,20 @@ def too_large_text(profile: Profile) -> str:
     return ""
 
 
-def with_operations(table: pa.Table, made: LaunchOperations | None, index: Ints) -> pa.Table:
+def with_operations(table: pa.Table, operations: LaunchOperations | None, index: Ints) -> pa.Table:
     """Return a profile's launches with what each computes: the columns that `compare_operations` reads; `index`: of its kernels."""
-    if made is None:
+    if operations is None:
         count = len(index)
         nothing, nan = np.zeros(count, np.int64), np.full(count, np.nan)
         columns = {"operation": _texts(nothing, [UNKNOWN]), "by_kernel": _texts(nothing, [UNKNOWN]),
                    "has_operator": pa.array(np.zeros(count, np.bool_)), "flop": pa.array(nan), "bytes": pa.array(nan),
                    "work": pa.array(nan)}
     else:
-        positions = np.minimum(index, made.operation.size - 1)
-        columns = {"operation": _texts(made.operation[positions], made.operations),
-                   "by_kernel": _texts(made.by_kernel[positions], made.operations),
-                   "has_operator": pa.array(made.has_operator[positions]), "flop": pa.array(made.flop[positions]),
-                   "bytes": pa.array(made.bytes[positions]), "work": pa.array(made.call_work[positions])}
+        positions = np.minimum(index, operations.operation.size - 1)
+        columns = {"operation": _texts(operations.operation[positions], operations.operations),
+                   "by_kernel": _texts(operations.by_kernel[positions], operations.operations),
+                   "has_operator": pa.array(operations.has_operator[positions]), "flop": pa.array(operations.flop[positions]),
+                   "bytes": pa.array(operations.bytes[positions]), "work": pa.array(operations.call_work[positions])}
     for name, column in columns.items():
         table = table.append_column(name, column)
     return table

@@ -211,12 +211,12 @@ def _left_out(old: ComparisonSide, new: ComparisonSide, counting: Mapping[int, S
     return [f"Steps that compile, warm up or hold no GPU work are left out: {', '.join(words)}."] if words else []
 
 
-def _too_large(old: ComparisonSide, new: ComparisonSide, made: Mapping[int, LaunchOperations | None]) -> list[str]:
-    unknown = {p.pk: p for side in (old, new) for p in side.profiles if p.pk in made and made[p.pk] is None}
+def _too_large(old: ComparisonSide, new: ComparisonSide, operations: Mapping[int, LaunchOperations | None]) -> list[str]:
+    unknown = {p.pk: p for side in (old, new) for p in side.profiles if p.pk in operations and operations[p.pk] is None}
     return [text for p in unknown.values() if (text := too_large_text(p))]
 
 
-def _launches(side: ComparisonSide, counting: Mapping[int, Steady], made: Mapping[int, LaunchOperations | None]) -> pa.Table:
+def _launches(side: ComparisonSide, counting: Mapping[int, Steady], operations: Mapping[int, LaunchOperations | None]) -> pa.Table:
     tables = []
     for number, profile in enumerate(side.profiles):
         table = launches_read(profile.pk)
@@ -225,7 +225,7 @@ def _launches(side: ComparisonSide, counting: Mapping[int, Steady], made: Mappin
             table = table.filter(pa.array(inside[np.minimum(table["index"].to_numpy(), inside.size - 1)]))
         position = table["index"].to_numpy()
         table = table.append_column("problem", problems(profile, position))
-        table = with_operations(table, made[profile.pk], position) if profile.pk in made else table
+        table = with_operations(table, operations[profile.pk], position) if profile.pk in operations else table
         index = pc.add(table["index"], pa.scalar(number * _RUN, pa.int64()))
         tables.append(table.set_column(table.schema.get_field_index("index"), "index", index))
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()

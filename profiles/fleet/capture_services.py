@@ -264,19 +264,19 @@ def exchange(agent: FleetAgent, state: Mapping[str, Any]) -> list[OrderJson]:
     return orders
 
 
-def _cost(told: Mapping[str, Any]) -> dict[str, Any]:
+def _cost(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cost as it may be shown: numbers and short lists of them, and why it is unknown."""
     def number(value: Any) -> float | None:
         return float(value) if isinstance(value, int | float) and abs(value) < 1e12 else None
 
-    if isinstance(told.get("why"), str):
-        return {"why": _word(told["why"])}
-    found = {name: [number(each) for each in told[name]][:3] for name in COSTS if isinstance(told.get(name), list)}
-    return {**found, "lost_s": number(told.get("lost_s"))} if len(found) == len(COSTS) else {"why": "its agent told no cost"}
+    if isinstance(report.get("why"), str):
+        return {"why": _word(report["why"])}
+    found = {name: [number(each) for each in report[name]][:3] for name in COSTS if isinstance(report.get(name), list)}
+    return {**found, "lost_s": number(report.get("lost_s"))} if len(found) == len(COSTS) else {"why": "its agent told no cost"}
 
 
-def _update(row: FleetCapture, told: Mapping[str, Any]) -> None:
-    state, why, took_s, size, profile = (told.get(name) for name in ("state", "why", "took_s", "bytes", "profile"))
+def _update(row: FleetCapture, report: Mapping[str, Any]) -> None:
+    state, why, took_s, size, profile = (report.get(name) for name in ("state", "why", "took_s", "bytes", "profile"))
     if state not in (*OPEN, FleetCapture.State.UPLOADED, FleetCapture.State.FAILED) or state == FleetCapture.State.ORDERED:
         return
     row.state, row.why = state, why[:300] if isinstance(why, str) else ""

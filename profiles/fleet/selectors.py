@@ -141,29 +141,29 @@ def hour_of(text: str, *, up: bool = False) -> int:
     return math.ceil(stamp / HOUR_S) if up else int(stamp // HOUR_S)
 
 
-def question_of(asked: Mapping[str, str], limit: int | None = 20) -> Question | None:
+def question_of(query: Mapping[str, str], limit: int | None = 20) -> Question | None:
     """Return the question that words ask: "from", "to", "group" and FILTERS; None where no row can answer.
 
     Raises:
         Refused: an unknown group, or a moment that is none.
     """
-    group = asked.get("group") or "kernel"
+    group = query.get("group") or "kernel"
     if group not in GROUPS:
         raise Refused(f"group {group[:40]!r} is none of {', '.join(GROUPS)}", whole="question")
     extent = fleet_store().extent()
-    first = hour_of(asked["from"]) if asked.get("from") else extent.from_hour if extent else 0
-    last = hour_of(asked["to"], up=True) if asked.get("to") else extent.to_hour if extent else 0
-    where = _where(asked)
+    first = hour_of(query["from"]) if query.get("from") else extent.from_hour if extent else 0
+    last = hour_of(query["to"], up=True) if query.get("to") else extent.to_hour if extent else 0
+    where = _where(query)
     if first >= last or where is None or extent is None:
         return None
     return Question(Window(first, last), group, where, limit)
 
 
-def _where(asked: Mapping[str, str]) -> dict[str, list[int]] | None:
+def _where(query: Mapping[str, str]) -> dict[str, list[int]] | None:
     """The keys of what is filtered; None where nothing has such a name."""
     where: dict[str, list[int]] = {}
-    wanted = {name: asked[name] for name in ("job", "build", "gpu_model", "model") if asked.get(name)}
-    simulated = {"yes": True, "no": False}.get(asked.get("simulated", ""))
+    wanted = {name: query[name] for name in ("job", "build", "gpu_model", "model") if query.get(name)}
+    simulated = {"yes": True, "no": False}.get(query.get("simulated", ""))
     if wanted or simulated is not None:
         contexts = FleetContext.objects.filter(**wanted)
         contexts = contexts if simulated is None else contexts.filter(simulated=simulated)
@@ -171,13 +171,13 @@ def _where(asked: Mapping[str, str]) -> dict[str, list[int]] | None:
         if set(wanted) <= {"gpu_model"}:        # the sums of all jobs know it too, and are few
             models = contexts.values_list("gpu_model", "simulated").distinct()
             where["gpu_model_key"] = [key_of("gpu_model", *each) for each in models]
-    gpus = FleetGpu.objects.filter(**{name: asked[word] for name, word in (("host", "host"), ("uuid", "gpu")) if asked.get(word)})
-    if asked.get("host") or asked.get("gpu"):
+    gpus = FleetGpu.objects.filter(**{name: query[word] for name, word in (("host", "host"), ("uuid", "gpu")) if query.get(word)})
+    if query.get("host") or query.get("gpu"):
         where["gpu"] = list(gpus.values_list("id", flat=True))
-    if asked.get("kernel"):
-        where["kernel"] = list(_kernels(asked["kernel"]).values_list("id", flat=True))
-    if asked.get("signature"):
-        where["signature"] = [int(asked["signature"])] if is_key(asked["signature"]) else []
+    if query.get("kernel"):
+        where["kernel"] = list(_kernels(query["kernel"]).values_list("id", flat=True))
+    if query.get("signature"):
+        where["signature"] = [int(query["signature"])] if is_key(query["signature"]) else []
     return None if any(not keys for keys in where.values()) else where
 
 
@@ -190,12 +190,12 @@ def is_key(word: str) -> bool:
     return word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < 2**63
 
 
-def top(asked: Mapping[str, str], limit: int | None = 20) -> Top:
+def top(query: Mapping[str, str], limit: int | None = 20) -> Top:
     """Return the groups with most time."""
-    question = question_of(asked, limit)
+    question = question_of(query, limit)
     simulated = FleetContext.objects.filter(simulated=True).exists()
     if question is None:
-        return Top(None, asked.get("group") or "kernel", [], 0, 0, 0.0, Coverage(), simulated)
+        return Top(None, query.get("group") or "kernel", [], 0, 0, 0.0, Coverage(), simulated)
     return top_of(question, simulated)
 
 

@@ -50,12 +50,12 @@ class Spool:
     def _write(self, view: memoryview) -> int | None:
         return self._file.write(view)
 
-    def read(self, at: int, count: int, kind: Any) -> Column:
+    def read(self, position: int, count: int, kind: Any) -> Column:
         """Return `count` values of a kind from a position on."""
         size = count * np.dtype(kind).itemsize
         parts, got = [], 0
         while got < size:
-            part = os.pread(self._file.fileno(), size - got, at + got)
+            part = os.pread(self._file.fileno(), size - got, position + got)
             if not part:
                 raise OSError("the spool ends before its rows")
             parts.append(part)

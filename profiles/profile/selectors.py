@@ -346,14 +346,14 @@ class SortColumn:
     next: str
 
 
-def sort_of(asked: str) -> tuple[str, bool]:
+def sort_of(column: str) -> tuple[str, bool]:
     """Return the column and whether the largest stand first, of "mean" or "-mean" (the other way round); else by share."""
-    name, turned = asked.removeprefix("-"), asked.startswith("-")
+    name, turned = column.removeprefix("-"), column.startswith("-")
     return (name, SORTS[name][2] != turned) if name in SORTS else ("share", True)
 
 
-def sort_columns(asked: str) -> list[SortColumn]:
-    name, descending = sort_of(asked)
+def sort_columns(column: str) -> list[SortColumn]:
+    name, descending = sort_of(column)
     return [SortColumn(title, key not in ("name", "bound"), key == name, "descending" if descending else "ascending",
                        f"-{key}" if key == name and descending == most_first else key)
             for key, (title, _, most_first) in SORTS.items()]

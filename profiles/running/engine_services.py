@@ -112,16 +112,16 @@ def ask_version(server: EngineServer) -> EngineServer:
     return server
 
 
-def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def wanted(server: EngineServer, fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the fields of a capture of a server as they are kept, and what is wrong by field.
 
-    `given`: until, seconds, threshold_ms, latency, build, and the parameters of the engine in `options`.
+    `fields`: until, seconds, threshold_ms, latency, build, and the parameters of the engine in `options`.
     """
-    until = given.get("until") or EngineCapture.Until.SECONDS
+    until = fields.get("until") or EngineCapture.Until.SECONDS
     errors: dict[str, str] = {}
     if until not in EngineCapture.Until.values:
         return {}, {"until": f"one of {', '.join(EngineCapture.Until.values)}"}
-    options = given.get("options") or {}
+    options = fields.get("options") or {}
     if not isinstance(options, Mapping):
         return {}, {"options": "parameters by name"}
     parameters, wrong = read_parameters(server.kind, options, server.folder)
@@ -131,18 +131,18 @@ def wanted(server: EngineServer, given: Mapping[str, Any]) -> tuple[dict[str, An
         errors[steps] = "how many steps are recorded"
     if until != EngineCapture.Until.STEPS and parameters.get(steps):
         errors[steps] = "only of a capture by steps: leave it empty"
-    seconds = _number(given.get("seconds"), 2.0 if until == EngineCapture.Until.SECONDS else 60.0)
+    seconds = _number(fields.get("seconds"), 2.0 if until == EngineCapture.Until.SECONDS else 60.0)
     if seconds is None or not LEAST_S <= seconds <= MOST_S:
         errors["seconds"] = f"{LEAST_S:g} to {MOST_S:g} s"
     threshold_ms = None
-    latency = given.get("latency") or "e2e"
+    latency = fields.get("latency") or "e2e"
     if until == EngineCapture.Until.SLOW:
-        threshold_ms = _number(given.get("threshold_ms"), None)
+        threshold_ms = _number(fields.get("threshold_ms"), None)
         if threshold_ms is None or not 0 < threshold_ms <= MOST_THRESHOLD_MS:
             errors["threshold_ms"] = "a latency in ms"
         if latency not in LATENCIES[server.kind]:
             errors["latency"] = f"one of {', '.join(LATENCIES[server.kind])}"
-    build = str(given.get("build") or "").strip()
+    build = str(fields.get("build") or "").strip()
     if len(build) > 80 or not build.isprintable():
         errors["build"] = "at most 80 characters"
     return {"until": until, "options": parameters, "seconds": seconds, "threshold_ms": threshold_ms,

@@ -63,16 +63,16 @@ PARAMETERS: dict[str, tuple[Parameter, ...]] = {
 }
 
 
-def read_parameters(kind: str, given: Mapping[str, Any], folder: str = "") -> tuple[dict[str, Any], dict[str, str]]:
+def read_parameters(kind: str, fields: Mapping[str, Any], folder: str = "") -> tuple[dict[str, Any], dict[str, str]]:
     """Return parameters as they are sent, without those that were left empty, and what is wrong by name.
 
     Values are as JSON or as a form has them. `folder`: where the engine may write.
     """
     by_name = {parameter.name: parameter for parameter in PARAMETERS[kind]}
     values: dict[str, Any] = {}
-    wrong: dict[str, str] = {str(name)[:60]: f"{kind} has no such parameter" for name in given if name not in by_name}
-    for name in by_name.keys() & given.keys():
-        value = given[name]
+    wrong: dict[str, str] = {str(name)[:60]: f"{kind} has no such parameter" for name in fields if name not in by_name}
+    for name in by_name.keys() & fields.keys():
+        value = fields[name]
         if value is None or value in ("", []):
             continue
         try:

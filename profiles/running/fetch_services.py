@@ -147,15 +147,15 @@ def orders_for(name: str, told: Mapping[str, Any]) -> list[dict[str, Any]]:
     return orders + [{"fetch": number, "stop": True} for number in reports if number not in rows]
 
 
-def _hear(row: EngineFetch, said: Mapping[str, Any] | None) -> None:
+def _hear(row: EngineFetch, report: Mapping[str, Any] | None) -> None:
     """An agent that says nothing of what it had begun was started anew: what lay in the folder before is not known any more."""
     row.heard = timezone.now()
-    if said is None:
+    if report is None:
         if row.state != State.ORDERED:
             row.state, row.why = State.FAILED, "it was started anew meanwhile"
-    elif said.get("state") in State.values and said["state"] != State.ORDERED:
-        row.state, row.whole = said["state"], said.get("whole") is True
-        row.why = "".join(str(said.get("why") or "").split("\0"))[:300]
+    elif report.get("state") in State.values and report["state"] != State.ORDERED:
+        row.state, row.whole = report["state"], report.get("whole") is True
+        row.why = "".join(str(report.get("why") or "").split("\0"))[:300]
     EngineFetch.objects.filter(pk=row.pk, state__in=OPEN).update(state=row.state, whole=row.whole, why=row.why, heard=row.heard)
 
 

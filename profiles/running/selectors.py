@@ -119,8 +119,8 @@ class HostJson(TypedDict):
     away: bool
 
 
-def host_json(each: HostFolders) -> HostJson:
-    return make_answer(HostJson, each, agent=each.agent.name, away=each.is_away)
+def host_json(host: HostFolders) -> HostJson:
+    return make_answer(HostJson, host, agent=host.agent.name, away=host.is_away)
 
 
 def has_worker() -> bool:

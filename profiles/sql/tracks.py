@@ -187,8 +187,8 @@ def _tile(each: QueryTracks, number: int, first: int, last: int, begin: int, end
     return {column: values[order] for column, values in columns.items()}
 
 
-def _tile_samples(each: QueryTracks, begin: int, end: int, level: int) -> tuple[Array, Array]:
-    times, values = each.columns["time_ns"], each.columns["value"]
+def _tile_samples(tracks: QueryTracks, begin: int, end: int, level: int) -> tuple[Array, Array]:
+    times, values = tracks.columns["time_ns"], tracks.columns["value"]
     first, last = max(int(np.searchsorted(times, begin)) - 1, 0), int(np.searchsorted(times, end))
     keep = downsample(times[first:last], values[first:last], level)
     return times[first:last][keep], values[first:last][keep]

@@ -56,50 +56,50 @@ class Relations:
         return nearest
 
 
-def relations_of(timeline: Timeline, one: Slice, middle_ns: int) -> Relations:
+def relations_of(timeline: Timeline, span: Slice, middle_ns: int) -> Relations:
     """Return everything linked with a slice.
 
     Of many, those nearest to a moment (the middle of what is on screen).
     """
     out = Relations()
-    if one.category in GPU_WORK:
-        _of_gpu(timeline, one, out, middle_ns)
-    elif one.category == Category.RUNTIME:
-        _of_call(timeline, one, out, middle_ns)
-    elif one.category in _CPU:
-        _of_host(timeline, one, out, middle_ns)
-    if one.category not in GPU_WORK:
-        _flows(timeline, one, out)
+    if span.category in GPU_WORK:
+        _of_gpu(timeline, span, out, middle_ns)
+    elif span.category == Category.RUNTIME:
+        _of_call(timeline, span, out, middle_ns)
+    elif span.category in _CPU:
+        _of_host(timeline, span, out, middle_ns)
+    if span.category not in GPU_WORK:
+        _flows(timeline, span, out)
     return out
 
 
-def _of_gpu(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
-    call = out.add(timeline, "launched by", _with(timeline, "correlation", one.correlation, (Category.RUNTIME,))[-1:], middle_ns)
-    ids = (np.array([NULL if value is None else value], np.int64) for value in (one.correlation, one.external))
+def _of_gpu(timeline: Timeline, span: Slice, out: Relations, middle_ns: int) -> None:
+    call = out.add(timeline, "launched by", _with(timeline, "correlation", span.correlation, (Category.RUNTIME,))[-1:], middle_ns)
+    ids = (np.array([NULL if value is None else value], np.int64) for value in (span.correlation, span.external))
     around = operators_of_work(timeline, *ids)
     operator = out.add(timeline, "operator", around[around >= 0], middle_ns)
-    out.arrows += [("launch", row, one.row) for row in call]
-    out.arrows += [("operator", row, call[0]) if call else ("launch", row, one.row) for row in operator]
+    out.arrows += [("launch", row, span.row) for row in call]
+    out.arrows += [("operator", row, call[0]) if call else ("launch", row, span.row) for row in operator]
 
 
-def _of_call(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
-    launched = out.add(timeline, "launches", _with(timeline, "correlation", one.correlation, GPU_WORK), middle_ns)
-    around = operators_around(timeline, np.array([one.row], np.int64))[1]
-    around = around[around >= 0] if (around >= 0).any() else _with(timeline, "external_id", one.external, (Category.CPU_OP,))[:1]
+def _of_call(timeline: Timeline, span: Slice, out: Relations, middle_ns: int) -> None:
+    launched = out.add(timeline, "launches", _with(timeline, "correlation", span.correlation, GPU_WORK), middle_ns)
+    around = operators_around(timeline, np.array([span.row], np.int64))[1]
+    around = around[around >= 0] if (around >= 0).any() else _with(timeline, "external_id", span.external, (Category.CPU_OP,))[:1]
     operator = out.add(timeline, "operator", around, middle_ns)
-    out.arrows += [("operator", row, one.row) for row in operator] + [("launch", one.row, row) for row in launched]
+    out.arrows += [("operator", row, span.row) for row in operator] + [("launch", span.row, row) for row in launched]
 
 
-def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> None:
+def _of_host(timeline: Timeline, span: Slice, out: Relations, middle_ns: int) -> None:
     """An operator's launches by its external id; those of the operators and calls within it where it has none itself."""
-    own = one.external if one.category == Category.CPU_OP else None
+    own = span.external if span.category == Category.CPU_OP else None
     launches = _with(timeline, "external_id", own, GPU_WORK)
     ids = timeline.arguments.take(launches, ("correlation", "external_id"))
-    launches = launches[operators_of_work(timeline, *(values.astype(np.int64) for values in ids.values())) == one.row]
+    launches = launches[operators_of_work(timeline, *(values.astype(np.int64) for values in ids.values())) == span.row]
     calls = _with(timeline, "external_id", own, (Category.RUNTIME,))
-    calls = calls[operators_around(timeline, calls)[1] == one.row]
+    calls = calls[operators_around(timeline, calls)[1] == span.row]
     if not launches.size and not calls.size:
-        calls, launches = _within(timeline, one)
+        calls, launches = _within(timeline, span)
     launch_rows = out.add(timeline, "launches", launches, middle_ns)
     correlations = timeline.arguments.take(np.array(launch_rows, np.intp), ("correlation",))["correlation"].astype(np.int64)
     call_ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64)
@@ -107,20 +107,20 @@ def _of_host(timeline: Timeline, one: Slice, out: Relations, middle_ns: int) -> 
     of = match(correlations, call_ids[order], calls[order])
     shown = out.add(timeline, "calls", calls if len(calls) <= LINKS else np.unique(of[of >= 0]), middle_ns)
     out.counts |= {"calls": int(calls.size)} if calls.size else {}
-    out.arrows += [("operator", one.row, row) for row in shown]
-    out.arrows += [("launch", call if call >= 0 else one.row, row) for call, row in zip(of.tolist(), launch_rows, strict=True)]
+    out.arrows += [("operator", span.row, row) for row in shown]
+    out.arrows += [("launch", call if call >= 0 else span.row, row) for call, row in zip(of.tolist(), launch_rows, strict=True)]
 
 
-def _within(timeline: Timeline, one: Slice) -> tuple[Ints, Ints]:
+def _within(timeline: Timeline, span: Slice) -> tuple[Ints, Ints]:
     """Launch calls inside a slice on its track, and the GPU work that they launched."""
-    end = one.start_ns + max(one.dur_ns, 1)
+    end = span.start_ns + max(span.dur_ns, 1)
     none = np.empty(0, np.int64)
-    if sum(hi - lo for lo, hi in timeline.ranges(one.start_ns, end)) > _NESTED_ROWS:
+    if sum(hi - lo for lo, hi in timeline.ranges(span.start_ns, end)) > _NESTED_ROWS:
         return none, none
     mask = np.zeros(len(timeline.tracks), np.bool_)
-    mask[one.track] = True
-    rows = timeline.window(one.start_ns, end, 0, mask, ("track", "start_ns", "dur_ns", "category"))
-    inside = (rows["start_ns"] >= one.start_ns) & (rows["start_ns"] + rows["dur_ns"] <= end)
+    mask[span.track] = True
+    rows = timeline.window(span.start_ns, end, 0, mask, ("track", "start_ns", "dur_ns", "category"))
+    inside = (rows["start_ns"] >= span.start_ns) & (rows["start_ns"] + rows["dur_ns"] <= end)
     calls = rows["slice"][inside & (rows["category"] == Category.RUNTIME)]
     ids = timeline.arguments.take(calls, ("correlation",))["correlation"].astype(np.int64) if calls.size else none
     if not (ids != NULL).any():
@@ -139,16 +139,16 @@ def _all_with(timeline: Timeline, column: str, ids: Ints, kinds: tuple[Category,
     return rows[:_SAME_ID]
 
 
-def _flows(timeline: Timeline, one: Slice, out: Relations) -> None:
+def _flows(timeline: Timeline, span: Slice, out: Relations) -> None:
     """Forward ↔ backward and the file's own flows: the other ends of those that begin or end at this slice's start."""
     try:
         path = store.local_path(store.key(timeline.profile_id, "flows.parquet"))
     except FileNotFoundError:
         return
-    here = pq.read_table(path, filters=[("track", "=", one.track), ("time_ns", ">=", one.start_ns),
-                                        ("time_ns", "<=", one.start_ns + one.dur_ns)]).slice(0, _FLOWS)
+    here = pq.read_table(path, filters=[("track", "=", span.track), ("time_ns", ">=", span.start_ns),
+                                        ("time_ns", "<=", span.start_ns + span.dur_ns)]).slice(0, _FLOWS)
     mine = {(row["flow"], row["kind"]): row["is_end"] for row in here.to_pylist()
-            if _slice_at(timeline, one.track, row["time_ns"]) == one.row}
+            if _slice_at(timeline, span.track, row["time_ns"]) == span.row}
     if not mine:
         return
     others = pq.read_table(path, filters=[("flow", "in", [flow for flow, _ in mine][:LINKS])])
@@ -158,7 +158,7 @@ def _flows(timeline: Timeline, one: Slice, out: Relations) -> None:
             continue
         row = _slice_at(timeline, other["track"], other["time_ns"])
         if row is not None:
-            _flow(out, other, one.row, row)
+            _flow(out, other, span.row, row)
 
 
 def _flow(out: Relations, other: dict[str, Any], mine: int, row: int) -> None:

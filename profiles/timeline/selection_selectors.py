@@ -57,23 +57,23 @@ def groups(timeline: Timeline, area: Area, by: tuple[str, ...] = DEFAULT, limit:
     }
 
 
-def _row(timeline: Timeline, columns: list[Column], shape: list[int], made: Groups, at: int, everything: int) -> dict[str, Any]:
+def _row(timeline: Timeline, columns: list[Column], shape: list[int], made: Groups, row: int, everything: int) -> dict[str, Any]:
     parts, key, values = iter(made.keys), [], {}
     for key_column, width in zip(columns, shape, strict=True):
-        code = tuple(int(next(parts)[at]) for _ in range(width))
+        code = tuple(int(next(parts)[row]) for _ in range(width))
         key.append(f"{key_column.key}:{','.join(map(str, code))}")
         values[key_column.key] = key_column.value(timeline, code)
     return {
-        **values, "key": key, **_numbers(made, at),
-        "share_pct": pct_of(int(made.clipped_ns[at]), everything),
+        **values, "key": key, **_numbers(made, row),
+        "share_pct": pct_of(int(made.clipped_ns[row]), everything),
     }
 
 
-def _numbers(made: Groups, at: int) -> dict[str, Any]:
+def _numbers(made: Groups, row: int) -> dict[str, Any]:
     return {
-        "count": int(made.count[at]), "total_ns": int(made.clipped_ns[at]), "whole_ns": int(made.whole_ns[at]),
-        "mean_ns": float(made.mean_ns[at]), "min_ns": int(made.min_ns[at]), "max_ns": int(made.max_ns[at]),
-        "p50_ns": float(made.p50_ns[at]), "p95_ns": float(made.p95_ns[at])}
+        "count": int(made.count[row]), "total_ns": int(made.clipped_ns[row]), "whole_ns": int(made.whole_ns[row]),
+        "mean_ns": float(made.mean_ns[row]), "min_ns": int(made.min_ns[row]), "max_ns": int(made.max_ns[row]),
+        "p50_ns": float(made.p50_ns[row]), "p95_ns": float(made.p95_ns[row])}
 
 
 def _quantiles(made: Groups) -> str:

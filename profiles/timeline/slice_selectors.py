@@ -250,6 +250,6 @@ def critical_path(profile: Profile, key: str, start_ns: int, end_ns: int) -> dic
             **path_segments(frame, chosen.path, start_ns, min(end_ns, chosen.path.end_ns + 1))}
 
 
-def _path_json(each: NamedPath) -> dict[str, Any]:
-    return {"key": each.key, "label": f"{each.label} · {each.rank}" if each.rank else each.label, "start_ns": each.path.start_ns,
-            "end_ns": each.path.end_ns}
+def _path_json(path: NamedPath) -> dict[str, Any]:
+    return {"key": path.key, "label": f"{path.label} · {path.rank}" if path.rank else path.label, "start_ns": path.path.start_ns,
+            "end_ns": path.path.end_ns}

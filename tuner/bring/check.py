@@ -169,9 +169,9 @@ def read_file(path: Path) -> list[Kernel]:
     return kernels_of(text)
 
 
-def replace_problem(found: Found, problem: Problem) -> Found:
-    found.problems.insert(0, problem)
-    return found
+def replace_problem(finding: Found, problem: Problem) -> Found:
+    finding.problems.insert(0, problem)
+    return finding
 
 
 def _read(kernel: Kernel, shape: Mapping[str, int]) -> Found:
@@ -198,21 +198,21 @@ def _read(kernel: Kernel, shape: Mapping[str, int]) -> Found:
     return finding
 
 
-def _read_helion(kernel: Kernel, found: Found) -> Found:
+def _read_helion(kernel: Kernel, finding: Found) -> Found:
     if kernel.configs:
         names = list(dict.fromkeys(name for config in kernel.configs for name in config))
-        found.parameters = [{"name": name, "values": [config[name] for config in kernel.configs if name in config]}
-                            for name in names]
-        found.size = found.valid = len(kernel.configs)
-    found.problems.append(Problem("nothing was compiled: Helion makes the space from the arguments, and tunes the kernel itself",
-                                  "import the configurations that it finds (Tune, Configs, Import)"))
-    return found
+        finding.parameters = [{"name": name, "values": [config[name] for config in kernel.configs if name in config]}
+                              for name in names]
+        finding.size = finding.valid = len(kernel.configs)
+    finding.problems.append(Problem("nothing was compiled: Helion makes the space from the arguments, and tunes the kernel itself",
+                                    "import the configurations that it finds (Tune, Configs, Import)"))
+    return finding
 
 
-def _count(found: Found, space: Space) -> None:
-    found.size, found.valid, found.pruned = space.size, len(space), dict(space.pruned)
+def _count(finding: Found, space: Space) -> None:
+    finding.size, finding.valid, finding.pruned = space.size, len(space), dict(space.pruned)
     if space.size and not len(space):
-        found.problems.append(Problem("no configuration of the space can run", "give smaller values"))
+        finding.problems.append(Problem("no configuration of the space can run", "give smaller values"))
 
 
 def _name_what_is_missing(kernel: Kernel, found: Found, params: Mapping[str, Any]) -> None:
@@ -227,9 +227,9 @@ def _name_what_is_missing(kernel: Kernel, found: Found, params: Mapping[str, Any
     found.problems.append(Problem("argument tensors for a shape, the launch grid, a reference, FLOP and bytes", init, missing=True))
 
 
-def _jobs(kernel: Kernel, found: Found, shape: Mapping[str, int], dtype: str, samples: int) -> list[dict[str, Any]]:
+def _jobs(kernel: Kernel, finding: Found, shape: Mapping[str, int], dtype: str, samples: int) -> list[dict[str, Any]]:
     """Return the samples to compile of a kernel that has no operator: the default and some others of the space."""
-    if kernel.kind == "helion.kernel" or found.size is None or any(arg.kind == "descriptor" for arg in kernel.arguments):
+    if kernel.kind == "helion.kernel" or finding.size is None or any(arg.kind == "descriptor" for arg in kernel.arguments):
         return []
     try:
         space = spaces.space_of(kernel, GPU)
@@ -238,10 +238,10 @@ def _jobs(kernel: Kernel, found: Found, shape: Mapping[str, int], dtype: str, sa
     arguments = [{"name": arg.name, "kind": arg.kind, "value": _value_of(arg, shape), "dtype": arg.dtype}
                  for arg in kernel.arguments
                  if arg.kind != "constexpr"]
-    constexprs = {**found.assumed, **spaces.known_constexprs(kernel, found.default, shape)}
+    constexprs = {**finding.assumed, **spaces.known_constexprs(kernel, finding.default, shape)}
     return [{"name": kernel.name, "config": config, "arguments": arguments, "dtype": dtype, "shape": dict(shape),
              "constexprs": {name: value for name, value in constexprs.items() if name not in config}}
-            for config in choose_samples(found.default, space, samples)]
+            for config in choose_samples(finding.default, space, samples)]
 
 
 def _value_of(argument: Argument, shape: Mapping[str, int]) -> Any:
@@ -283,45 +283,45 @@ def _read_adapter(told: Mapping[str, Any], shape: Mapping[str, int], dtype: str,
     return facts, _count_adapter(facts, operator, preset, chosen)
 
 
-def _count_adapter(found: Found, operator: Operator, shape: Mapping[str, int], dtype: str) -> list[dict[str, Any]]:
+def _count_adapter(finding: Found, operator: Operator, shape: Mapping[str, int], dtype: str) -> list[dict[str, Any]]:
     try:
         space = operator.space(shape, dtype, GPU)
     except ValueError as error:
-        found.problems.append(Problem(str(error)))
+        finding.problems.append(Problem(str(error)))
         return []
-    found.parameters = [{"name": param.name, "values": list(param.values)} for param in space.params]
-    found.default = dict(operator.default_config(shape, dtype, GPU))
-    _count(found, space)
-    return [{"name": found.name, "config": config, "constexprs": {}, "arguments": [], "dtype": dtype, "shape": dict(shape)}
-            for config in choose_samples(found.default, space, SAMPLES)]
+    finding.parameters = [{"name": param.name, "values": list(param.values)} for param in space.params]
+    finding.default = dict(operator.default_config(shape, dtype, GPU))
+    _count(finding, space)
+    return [{"name": finding.name, "config": config, "constexprs": {}, "arguments": [], "dtype": dtype, "shape": dict(shape)}
+            for config in choose_samples(finding.default, space, SAMPLES)]
 
 
-def _try_floats(found: Sequence[Found], jobs: Sequence[Mapping[str, Any]], asked: process.Asked, told: dict[str, Any]) -> None:
+def _try_floats(findings: Sequence[Found], jobs: Sequence[Mapping[str, Any]], asked: process.Asked, told: dict[str, Any]) -> None:
     """Compile kernels once more in fp32 that take nothing shorter, and say so."""
     compiled = told.get("compiled", {})
     refused = {name for name, lines in compiled.items() if all("Expected dtype" in line.get("error", "") for line in lines)}
     again = [{**job, "dtype": "fp32"} for job in jobs if job["name"] in refused and job["dtype"] != "fp32"]
     if again:
         compiled |= asked.compile(again).get("compiled", {})
-        for finding in found:
+        for finding in findings:
             if finding.name in {job["name"] for job in again}:
                 finding.assumed["dtype"] = "fp32"
 
 
-def _compile(found: Sequence[Found], jobs: list[dict[str, Any]], run: bool, asked: process.Asked | None, say: Say) -> None:
+def _compile(findings: Sequence[Found], jobs: list[dict[str, Any]], run: bool, asked: process.Asked | None, say: Say) -> None:
     if not asked:
-        for finding in found:
+        for finding in findings:
             finding.problems.append(Problem("nothing was compiled: torch and Triton are not installed here",
                                             "pip install torch triton, or run this where the workers run"))
         return
     first = {job["name"]: job for job in reversed(jobs)}
     answer = asked.compile(jobs, list(first.values()) if run else [], say) if jobs else {}
-    _try_floats(found, jobs, asked, answer)
+    _try_floats(findings, jobs, asked, answer)
     order = [job["config"] for job in jobs]
     for lines in answer.get("compiled", {}).values():         # several are compiled at once
         lines.sort(key=lambda line: (order.index(line["config"]) if line["config"] in order else len(order),
                                      int(line["gpu"].removeprefix("sm_"))))
-    for finding in found:
+    for finding in findings:
         if "failed" in answer and finding.name in first:
             finding.problems.insert(0, Problem(f"nothing was compiled: {answer['failed']}"))
         finding.compiled = answer.get("compiled", {}).get(finding.name, [])

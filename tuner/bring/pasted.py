@@ -179,11 +179,11 @@ def _listed(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {"names": names, "rows": [[config[name] for name in names] for config in configs[:MAX_CONFIGS]]}
 
 
-def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:
+def adapters_of(path: Path, findings: Sequence[Found]) -> list[dict[str, Any]]:
     """Return what `operators init` would write of each kernel, with the space that it states; {"kernel", "why"} where nothing."""
     sources = read_sources(path)
     adapters: list[dict[str, Any]] = []
-    for finding in found[:MOST_ADAPTERS]:
+    for finding in findings[:MOST_ADAPTERS]:
         if finding.kind in OPERATORS:
             continue                    # it is one
         beside = None
@@ -196,7 +196,7 @@ def adapters_of(path: Path, found: Sequence[Found]) -> list[dict[str, Any]]:
         except Refused as refused:
             adapters.append({"kernel": finding.name, "why": str(refused)})
             continue
-        name = ADAPTER.format(path.stem if len(found) == 1 else f"{path.stem}_{finding.name}"[:80])
+        name = ADAPTER.format(path.stem if len(findings) == 1 else f"{path.stem}_{finding.name}"[:80])
         adapters.append({"kernel": finding.name, "file": name, "text": draft.text, "to_do": list(draft.to_do), "beside": beside,
                          "space": _space_of(draft.text, finding)})
     return adapters
@@ -207,15 +207,15 @@ def _of_source(path: Path, source: Any) -> tuple[Draft, dict[str, str] | None]:
     return write_cuda_adapter(source, file), None if text is None else {"file": file, "text": text}
 
 
-def _space_of(adapter: str, found: Found) -> dict[str, Any] | None:
+def _space_of(adapter: str, finding: Found) -> dict[str, Any] | None:
     """Return the space that can be edited: the adapter's, else the autotuner's values; None where the text tells none."""
     space = edited.read_space(adapter)
-    params = space.params or {parameter["name"]: parameter["values"] for parameter in found.parameters}
+    params = space.params or {parameter["name"]: parameter["values"] for parameter in finding.parameters}
     if not params:
         return None
     return {"params": [{"name": name, "values": list(values)} for name, values in params.items()],      # in their order, which
             "constraints": [{"reason": reason, "expression": rule} for reason, rule in space.constraints.items()],     # jsonb loses
-            "default": space.default or found.default, "names": space.names, "listed": not space.params}
+            "default": space.default or finding.default, "names": space.names, "listed": not space.params}
 
 
 if __name__ == "__main__":

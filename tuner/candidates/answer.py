@@ -149,41 +149,41 @@ class Answer:
             self.parts.setdefault("failed", {"where": "process", "what": what})
 
 
-def _text(told: Any) -> str:
-    if not isinstance(told, str):
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
         raise ValueError("no text")
-    return told[:MOST_TEXT]
+    return value[:MOST_TEXT]
 
 
-def _flag(told: Any) -> bool:
-    if not isinstance(told, bool):
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
         raise ValueError("neither true nor false")
-    return told
+    return value
 
 
-def _whole(told: Any) -> int:
-    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told < 1 << 53:
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
         raise ValueError("no whole number")
-    return told
+    return value
 
 
-def _number(told: Any) -> float:
-    if isinstance(told, bool) or not isinstance(told, int | float) or not math.isfinite(told) or abs(told) >= 1 << 53:
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or abs(value) >= 1 << 53:
         raise ValueError("no number")
-    return told
+    return value
 
 
-def _ms(told: Any) -> float:
-    if not 0 < _number(told) < LONGEST_MS:
+def _ms(value: Any) -> float:
+    if not 0 < _number(value) < LONGEST_MS:
         raise ValueError("no time of a launch")
-    return float(told)
+    return float(value)
 
 
 def _list(read: Callable[[Any], Any], most: int = MOST_ITEMS, least: int = 0) -> Callable[[Any], list[Any]]:
-    def read_list(told: Any) -> list[Any]:
-        if not isinstance(told, list) or not least <= len(told) <= most:
+    def read_list(value: Any) -> list[Any]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
             raise ValueError(f"no list of {least} to {most}")
-        return [read(element) for element in told]
+        return [read(element) for element in value]
     return read_list
 
 
@@ -191,25 +191,25 @@ def _maybe(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda told: None if told is None else read(told)
 
 
-def _plain(told: Any, depth: int = 0) -> Any:
+def _plain(value: Any, depth: int = 0) -> Any:
     """Return any JSON within bounds."""
-    if told is None or isinstance(told, bool):
-        return told
-    if isinstance(told, str):
-        return told[:MOST_TEXT]
-    if isinstance(told, int | float):
-        return _number(told)
-    if depth >= MOST_DEPTH or len(told) > MOST_ITEMS:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value[:MOST_TEXT]
+    if isinstance(value, int | float):
+        return _number(value)
+    if depth >= MOST_DEPTH or len(value) > MOST_ITEMS:
         raise ValueError("too much")
-    if isinstance(told, list):
-        return [_plain(element, depth + 1) for element in told]
-    return {_text(name)[:60]: _plain(element, depth + 1) for name, element in told.items()}
+    if isinstance(value, list):
+        return [_plain(element, depth + 1) for element in value]
+    return {_text(name)[:60]: _plain(element, depth + 1) for name, element in value.items()}
 
 
-def _facts(told: Any) -> dict[str, Any]:
-    if not isinstance(told, dict):
+def _facts(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
         raise ValueError("no object")
-    facts: dict[str, Any] = _plain(told)
+    facts: dict[str, Any] = _plain(value)
     return facts
 
 

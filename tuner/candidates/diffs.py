@@ -295,12 +295,12 @@ def _read(diff: str) -> list[Hunk]:
     return hunks
 
 
-def _check_outside(line: str, at: int, hunk: Hunk | None) -> None:
+def _check_outside(line: str, offset: int, hunk: Hunk | None) -> None:
     """Raise Refused for a line that stands in no hunk and names no file."""
     for start, why in _REFUSED.items():
         if line.startswith(start):
-            raise Refused(f"line {at} of the diff: {why}; only lines of the operator's own file can be changed")
+            raise Refused(f"line {offset} of the diff: {why}; only lines of the operator's own file can be changed")
     if line.startswith("@@"):
-        raise Refused(f"line {at} of the diff is no header of a hunk: @@ -1,3 +1,4 @@")
+        raise Refused(f"line {offset} of the diff is no header of a hunk: @@ -1,3 +1,4 @@")
     if hunk is not None and line[:1] in (" ", "-", "+") and not line.startswith(("--- ", "+++ ")):
         raise Refused(f"{hunk.name} holds more lines than its header says ({hunk.old} old, {hunk.new} new)")

@@ -23,10 +23,10 @@ HOW = "Start one on a host with an NVIDIA GPU: manage.py worker gpu"
 NOT_REVIEWED = "measured, not reviewed"
 
 
-def candidate_list(asked: Mapping[str, Any] | None = None) -> QuerySet[Candidate]:
-    """Return the project's candidates, newest first, without their texts; `asked` filters by FILTERS and `series`."""
+def candidate_list(query: Mapping[str, Any] | None = None) -> QuerySet[Candidate]:
+    """Return the project's candidates, newest first, without their texts; `query` filters by FILTERS and `series`."""
     rows = Candidate.objects.defer("text", "diff").select_related("owner", "reviewed_by")
-    filters = asked or {}
+    filters = query or {}
     rows = rows.filter(**{name: str(filters[name]).replace("\0", "") for name in FILTERS if filters.get(name)})
     return rows.filter(series=filters["series"]) | rows.filter(pk=filters["series"]) if filters.get("series") else rows
 

@@ -651,21 +651,21 @@ def check_commit(github: str | None, head_sha: str, build: str) -> None:
         raise GateError("--github needs the commit's whole sha (40 hexadecimal digits): --head-sha, or a build called by it")
 
 
-def _try_reports(server: Server, gate: Document, given: argparse.Namespace) -> str:
+def _try_reports(server: Server, gate: Document, options: argparse.Namespace) -> str:
     """What went wrong; "" nothing. The verdict stands whatever becomes of its reports."""
     try:
-        _write_reports(server, gate, given)
+        _write_reports(server, gate, options)
     except (GateError, KeyboardInterrupt) as error:
         return str(error) or "interrupted"
     return ""
 
 
-def _write_reports(server: Server, gate: Document, given: argparse.Namespace) -> None:
+def _write_reports(server: Server, gate: Document, options: argparse.Namespace) -> None:
     for option, form in FORMS.items():
-        path = getattr(given, option)
+        path = getattr(options, option)
         if not path or (gate.get("exit_code") is None and form == "junit"):       # test cases that have no result yet
             continue
-        more = {"head_sha": given.head_sha, "undecided": given.undecided} if form == "github" else {}
+        more = {"head_sha": options.head_sha, "undecided": options.undecided} if form == "github" else {}
         report = server.report(int(gate["id"]), form, **more)
         try:
             if path == "-":
@@ -678,9 +678,9 @@ def _write_reports(server: Server, gate: Document, given: argparse.Namespace) ->
             raise GateError(f"{path}: {error}") from error
 
 
-def _stop_on_interrupt(server: Server, gate: Document, given: argparse.Namespace, say: Callable[[str], None]) -> int:
+def _stop_on_interrupt(server: Server, gate: Document, options: argparse.Namespace, say: Callable[[str], None]) -> int:
     """The pipeline was cancelled: the GPU is for others."""
-    if gate.get("id") and gate.get("exit_code") is None and not given.keep and given.gate is None:
+    if gate.get("id") and gate.get("exit_code") is None and not options.keep and options.gate is None:
         server.patience_s = 5.0
         try:
             server.gate_stop(int(gate["id"]))

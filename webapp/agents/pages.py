@@ -25,11 +25,11 @@ from workers.scope import current
 MOST_TOKENS = 200
 
 
-def calls(asked: Mapping[str, str], person: Any = None) -> QuerySet[AgentCall]:
+def calls(query: Mapping[str, str], person: Any = None) -> QuerySet[AgentCall]:
     """Return calls of the project, newest first, filtered by token's name, tool and outcome; only `person`'s where one is named."""
     rows = AgentCall.objects.all() if person is None else AgentCall.objects.filter(person=person)
     chosen = {"token": "token_name", "tool": "tool", "outcome": "outcome"}
-    return rows.filter(**{column: asked[name].replace("\0", "") for name, column in chosen.items() if asked.get(name)})
+    return rows.filter(**{column: query[name].replace("\0", "") for name, column in chosen.items() if query.get(name)})
 
 
 def choices(rows: QuerySet[AgentCall]) -> dict[str, list[str]]:

@@ -165,9 +165,9 @@ def run(table: Table) -> list[Check]:
     return results
 
 
-def worst(found: Sequence[Check]) -> str:
+def worst(checks: Sequence[Check]) -> str:
     """Return the gravest state."""
-    return max((check.state for check in found), key=(OK, WARN, BAD).index, default=OK)
+    return max((check.state for check in checks), key=(OK, WARN, BAD).index, default=OK)
 
 
 def _duration(seconds: float) -> str:

@@ -152,8 +152,8 @@ def problem_json(one: Problem) -> ProblemJson:
             "device": {"value": device.value, "why_not": device.why_not}}
 
 
-def _profiled(one: Problem) -> ProfiledJson:
-    summary = profiled.of_problem(one)
+def _profiled(problem: Problem) -> ProfiledJson:
+    summary = profiled.of_problem(problem)
     kernels = {(row.kernel.profile_id, row.kernel_id): row for row in summary.rows}
     rows: list[ProfiledKernelJson] = [
         {"profile": row.kernel.profile_id, "kernel": row.kernel_id, "name": row.kernel.short_name,
@@ -163,8 +163,8 @@ def _profiled(one: Problem) -> ProfiledJson:
             "why": "" if summary.launches else "no profile here has a launch of this shape and type on this GPU"}
 
 
-def _tuned(one: Problem) -> TunedJson:
-    tuned = states.tuned(one)
+def _tuned(problem: Problem) -> TunedJson:
+    tuned = states.tuned(problem)
     done, active = tuned.done, tuned.active
     best: TunedBestJson | None = None if done is None else {
         "job": done.pk, "best_ms": done.best_ms, "default_ms": done.default_ms, "library_ms": done.library_ms,
@@ -175,15 +175,15 @@ def _tuned(one: Problem) -> TunedJson:
             "jobs": [job.pk for job in tuned.jobs], "why": "" if tuned.jobs else "nobody searched it yet"}
 
 
-def _served(one: Problem) -> ServedJson:
-    served = states.served(one)
+def _served(problem: Problem) -> ServedJson:
+    served = states.served(problem)
     return {"rule": served.rule, "why": served.why, "config": served.config, "entry": served.entry.pk if served.entry else None,
             "recorded": served.entry.recorded if served.entry else "",
             "keep_library": served.keep or None, "launches": served.launches, "code": served.lines}
 
 
-def _guarded(one: Problem) -> GuardedJson:
-    guarded = states.guarded(one)
+def _guarded(problem: Problem) -> GuardedJson:
+    guarded = states.guarded(problem)
     if guarded.kernel is None:
         return {"suite": None, "why": "no suite watches it"}
     verdict, run = guarded.verdict, guarded.run

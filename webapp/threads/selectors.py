@@ -90,22 +90,22 @@ def comment_lines(rows: Iterable[Comment], user: Any, unread: Collection[int | N
                    not row.event and not row.deleted and (own or moderates))
 
 
-def thread_list(asked: Mapping[str, str]) -> QuerySet[Thread]:
+def thread_list(query: Mapping[str, str]) -> QuerySet[Thread]:
     """Return threads, what changed last first, filtered; `status` "all", "ended" or one of them, else open ones."""
     rows = Thread.objects.select_related("assignee").annotate(
         said=Count("comments", filter=Q(comments__event="", comments__deleted=None))).order_by("-changed", "-id")
-    status = asked.get("status", "")
+    status = query.get("status", "")
     if status == "ended":
         rows = rows.filter(is_open=False)
     elif status and status != "all":
         rows = rows.filter(status=status)
     elif not status:
         rows = rows.filter(is_open=True)
-    if asked.get("kind"):
-        rows = rows.filter(kind=asked["kind"])
-    if asked.get("assignee"):
-        rows = rows.filter(assignee__username=asked["assignee"])
-    if word := asked.get("q", "").strip():
+    if query.get("kind"):
+        rows = rows.filter(kind=query["kind"])
+    if query.get("assignee"):
+        rows = rows.filter(assignee__username=query["assignee"])
+    if word := query.get("q", "").strip():
         rows = rows.filter(Q(title__icontains=word) | Q(kernel__icontains=word)
                            | Q(pk__in=Comment.objects.filter(text__icontains=word).values("thread")))
     return rows

@@ -166,10 +166,10 @@ class Git:
             child = self._start(["-C", str(self.folder), "archive", "--format=tar", commit], subprocess.PIPE, errors)
             assert child.stdout is not None
             try:
-                def look(found: Unpacked) -> None:
+                def look(unpacked: Unpacked) -> None:
                     if time.monotonic() > self._end_s or self._should_stop():
                         raise SandboxError(f"not unpacked within {self.limits.seconds:.0f} s", "try again")
-                    say(found)
+                    say(unpacked)
 
                 summary = unpack_tar(child.stdout, into, self.limits.unpacked, links=True, say=look)
                 child.wait(LOOK_S * 50)

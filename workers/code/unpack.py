@@ -111,22 +111,22 @@ def unpack_tar(stream: Readable, folder: Path, bounds: Bounds, *, links: bool,
     return summary
 
 
-def _write_members(archive: tarfile.TarFile, folder: Path, found: Unpacked, bounds: Bounds, clock: _Clock, *, links: bool,
+def _write_members(archive: tarfile.TarFile, folder: Path, unpacked: Unpacked, bounds: Bounds, clock: _Clock, *, links: bool,
                    say: Callable[[Unpacked], None]) -> None:
     for member in archive:
-        _count(found, bounds)
+        _count(unpacked, bounds)
         archive.members = []                     # type: ignore[attr-defined]       # it keeps every header it read
         if member.isdir():
             _inside(folder, member.name).mkdir(parents=True, exist_ok=True)
         elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse():
             content = archive.extractfile(member)
             if content is not None:
-                _write(content, _inside(folder, member.name), bool(member.mode & 0o100), found, bounds, clock)
+                _write(content, _inside(folder, member.name), bool(member.mode & 0o100), unpacked, bounds, clock)
         elif links and (member.issym() or member.islnk()):
-            found.links += 1
+            unpacked.links += 1
         else:
             raise _no_plain_file(member.name)
-        say(found)
+        say(unpacked)
 
 
 def _bounded_headers() -> type[tarfile.TarInfo]:
@@ -178,9 +178,9 @@ def _unpack_zip(data: bytes, folder: Path, bounds: Bounds) -> Unpacked:
     return summary
 
 
-def _count(found: Unpacked, bounds: Bounds) -> None:
-    found.entries += 1
-    if found.entries > bounds.entries:
+def _count(unpacked: Unpacked, bounds: Bounds) -> None:
+    unpacked.entries += 1
+    if unpacked.entries > bounds.entries:
         raise SandboxError(f"the archive holds more than {bounds.entries:,} entries", _LEAVE_OUT)
 
 
@@ -194,19 +194,19 @@ def _inside(folder: Path, name: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _write(content: IO[bytes], path: Path, runs: bool, found: Unpacked, bounds: Bounds, clock: _Clock) -> None:
+def _write(content: IO[bytes], path: Path, runs: bool, unpacked: Unpacked, bounds: Bounds, clock: _Clock) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():
         raise SandboxError(f"the archive holds {path.name[:80]!r} as a file and as a folder", "pack it again")
     with path.open("wb") as file:
         while chunk := content.read(CHUNK):
             clock.check()
-            found.bytes += len(chunk)
-            if found.bytes > bounds.bytes:
+            unpacked.bytes += len(chunk)
+            if unpacked.bytes > bounds.bytes:
                 raise _too_large()
             file.write(chunk)
     path.chmod(0o755 if runs else 0o644)
-    found.files += 1
+    unpacked.files += 1
 
 
 def _no_plain_file(name: str) -> SandboxError:

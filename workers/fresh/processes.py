@@ -65,14 +65,14 @@ class FreshRuns:
         self._spare: tuple[Side, Child] | None = None
         self._stop = threading.Event()
 
-    def prepare(self, side: Side, wanted: Sequence[KernelRequest]) -> dict[str, str]:
+    def prepare(self, side: Side, requests: Sequence[KernelRequest]) -> dict[str, str]:
         """Compile everything in a process that measures nothing, so that all that measure find it compiled.
 
         Key → why the compiler refuses it; what died, hung or did not open is tried again by the runs.
         """
         refused = {}
         try:
-            for request in wanted:
+            for request in requests:
                 opened = self._opened(side, request)
                 if "rejected" in opened:
                     continue
@@ -83,7 +83,7 @@ class FreshRuns:
             self._end()
         return refused
 
-    def run(self, side: Side, wanted: Sequence[KernelRequest], *, seed: int = 0,
+    def run(self, side: Side, requests: Sequence[KernelRequest], *, seed: int = 0,
             then: Side | None = None) -> Iterator[KernelSamples]:
         """Every kernel once in a new process; `then` is whose process may get ready meanwhile. Raises Stopped.
 
@@ -91,7 +91,7 @@ class FreshRuns:
         """
         process, deaths = 0, 0
         try:
-            for request in wanted:
+            for request in requests:
                 if deaths >= self.limits.deaths:
                     why = f"not tried: {deaths} processes of this run died before it"
                     yield KernelSamples(request.key, rejected=why, process=process)
@@ -106,21 +106,21 @@ class FreshRuns:
         finally:
             self._end()
 
-    def _one(self, side: Side, one: KernelRequest, seed: int, process: int) -> KernelSamples:
-        opened = self._opened(side, one, seed)
+    def _one(self, side: Side, request: KernelRequest, seed: int, process: int) -> KernelSamples:
+        opened = self._opened(side, request, seed)
         if "rejected" in opened:
-            return KernelSamples(one.key, rejected=opened["rejected"], config=one.config, process=process)
+            return KernelSamples(request.key, rejected=opened["rejected"], config=request.config, process=process)
         session, config = opened["session"], opened["config"]
         about: dict[str, Any] = {"config": config, "process": process, "session": session,
                                  "source_hash": str(session.get("source_hash") or "")}
         compiled = self._ask({"do": "compile", "config": dict(config)}, self.limits.compile_s)
         if "rejected" in compiled:
-            return KernelSamples(one.key, rejected=compiled["rejected"], facts=compiled.get("facts", {}), **about)
+            return KernelSamples(request.key, rejected=compiled["rejected"], facts=compiled.get("facts", {}), **about)
         answer = self._ask({"do": "run", "config": dict(config), "seed": seed}, self.limits.run_s)
         if "rejected" in answer:
-            return KernelSamples(one.key, rejected=answer["rejected"], facts={**compiled, **answer.get("facts", {})}, **about)
+            return KernelSamples(request.key, rejected=answer["rejected"], facts={**compiled, **answer.get("facts", {})}, **about)
         us = [round(1000 * float(ms), 3) for ms in answer["samples_ms"]]
-        return KernelSamples(one.key, us, facts={**compiled, **answer["facts"], "ended": answer["ended"]}, **about)
+        return KernelSamples(request.key, us, facts={**compiled, **answer["facts"], "ended": answer["ended"]}, **about)
 
     def _opened(self, side: Side, one: KernelRequest, seed: int = 0) -> dict[str, Any]:
         """{"session", "config"} of a kernel, or {"rejected"}."""
@@ -186,9 +186,9 @@ class FreshRuns:
         self._spare = None
 
 
-def _default(one: KernelRequest, session: Mapping[str, Any]) -> Config | None:
-    operator = find(one.operator)
+def _default(request: KernelRequest, session: Mapping[str, Any]) -> Config | None:
+    operator = find(request.operator)
     if operator is None:
         return None
     device = limits(str(session.get("gpu") or ""), session.get("compute_capability"), session.get("sms"))
-    return operator.default_config(one.shape, one.dtype, device)
+    return operator.default_config(request.shape, request.dtype, device)

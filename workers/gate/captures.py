@@ -85,18 +85,18 @@ class _Stops:
         capture_stop(Capture.objects.get(pk=self._id))
 
 
-def _run_capture(asked: Capture, worker: str, stop: Stop) -> None:
+def _run_capture(capture: Capture, worker: str, stop: Stop) -> None:
     """Until the capture has ended: by this worker, or by the one that has it.
 
     That one may have been killed a moment ago, and nobody else may be there to take the row once its heartbeat is too old.
     """
-    stop.tell(_Stops(asked.pk))
-    live = Capture.objects.filter(pk=asked.pk, status__in=LIVE)
+    stop.tell(_Stops(capture.pk))
+    live = Capture.objects.filter(pk=capture.pk, status__in=LIVE)
     while live.exists():
         stop.check()
         if live.filter(Capture.leases.is_free()).exists():
-            with keep_heartbeat(Capture.leases, asked.pk, worker):
-                run.run(asked.pk, worker)
+            with keep_heartbeat(Capture.leases, capture.pk, worker):
+                run.run(capture.pk, worker)
         if live.exists():
             stop.wait(LOOK_S)
     stop.check()
@@ -166,14 +166,14 @@ def _reject(job: SuiteJob, worker: str, row: SuiteCapture, why: str) -> None:
                             facts={"capture": row.capture_id}, worker=worker)
 
 
-def _environment(asked: Capture, profile: Profile) -> dict[str, Any]:
+def _environment(capture: Capture, profile: Profile) -> dict[str, Any]:
     """As the trace states it; the driver and Triton are those of this worker, which ran the target."""
     version = profile.metadata.get(CUDA)
     cuda = f"{version // 1000}.{version % 1000 // 10}" if isinstance(version, int) and version > 0 else ""
-    own = asked.target.argv[:1] == ["{python}"]
+    own = capture.target.argv[:1] == ["{python}"]
     triton = package_version("triton").get("version", "") if own else ""
     card = next((device for device in gpu.gpus() if device.name == profile.gpu), None)
-    locked = locked_text(asked.facts.get("clock_lock"))
+    locked = locked_text(capture.facts.get("clock_lock"))
     return {"gpu": profile.gpu, "gpu_uuid": card.uuid if card else "", "driver": card.driver if card else "",
             "toolkit": rules.toolkit_text({"cuda": cuda, "triton": triton}), "recorded": profile.recorded,
             "environment": {"cuda": cuda, "triton": triton, "torch": package_version("torch").get("version", "") if own else "",

@@ -157,10 +157,10 @@ def store_counters(job: SuiteJob) -> None:
             run.save(update_fields=["facts"])
 
 
-def _metrics_by_kernel(job: SuiteJob, asked: Capture, metrics: Mapping[str, tuple[tuple[str, ...], Make]]
+def _metrics_by_kernel(job: SuiteJob, capture: Capture, metrics: Mapping[str, tuple[tuple[str, ...], Make]]
              ) -> Iterator[tuple[str, dict[str, float]]]:
     """(kernel key, metric → value) of one build's report."""
-    profile, names = asked.profile, counter_names(job)
+    profile, names = capture.profile, counter_names(job)
     if profile is None:
         return
     if job.suite.kind == Suite.Kind.TARGET:
@@ -170,7 +170,7 @@ def _metrics_by_kernel(job: SuiteJob, asked: Capture, metrics: Mapping[str, tupl
             yield kernel.key, {name: make([counters[counter] for counter in of if counter in counters])
                                for name, (of, make) in metrics.items() if any(counter in counters for counter in of)}
         return
-    mine = launches_of(profile, [kernel.key for kernel in captured.build_kernels(job, asked.build)])
+    mine = launches_of(profile, [kernel.key for kernel in captured.build_kernels(job, capture.build)])
     raw = counters_in(profile, names, [index for indexes in mine.values() for index in indexes])
     for key, indexes in mine.items():
         launches = [raw[index] for index in indexes if index in raw]
@@ -190,21 +190,21 @@ def _per_launch(launches: Sequence[Mapping[str, float]], of: Sequence[str], make
     return sum(value * ns for value, ns in pairs) / sum(ns for _, ns in pairs)
 
 
-def _is_ready(asked: Capture) -> bool:
-    return asked.profile is not None and asked.profile.status == Profile.Status.READY
+def _is_ready(capture: Capture) -> bool:
+    return capture.profile is not None and capture.profile.status == Profile.Status.READY
 
 
-def _why(asked: Capture) -> str:
-    return str(capture_error(asked).get("what", ""))[:300]
+def _why(capture: Capture) -> str:
+    return str(capture_error(capture).get("what", ""))[:300]
 
 
-def _hint(asked: Capture) -> str:
-    return str(capture_error(asked).get("hint", ""))[:300]
+def _hint(capture: Capture) -> str:
+    return str(capture_error(capture).get("hint", ""))[:300]
 
 
-def _unseen(asked: Capture | None, key: str) -> str:
+def _unseen(capture: Capture | None, key: str) -> str:
     """Why the report has nothing of one kernel: what the program printed of it."""
-    match = re.search(rf"ridgepoint: {re.escape(key)} cannot be launched: (.+)", asked.log) if asked is not None else None
+    match = re.search(rf"ridgepoint: {re.escape(key)} cannot be launched: (.+)", capture.log) if capture is not None else None
     return match[1][:300] if match else "ncu did not see a launch of it"
 
 

@@ -169,10 +169,10 @@ class Measuring:
             job_services.job_set_commits(self.job, self.worker, commits)
         return commits
 
-    def _label(self, turn: Turn, taken: KernelSamples) -> str:
+    def _label(self, turn: Turn, samples: KernelSamples) -> str:
         """Kernels of one process share it: what a second process had to take over, or measures after a kill, has its own."""
         label = job_services.run_label(self.job, turn.build, turn.number)
-        return f"{label}, process {taken.process + 1}" if taken.process else label
+        return f"{label}, process {samples.process + 1}" if samples.process else label
 
     def _tell(self, session: Mapping[str, Any]) -> None:
         """What the first process of this worker found, into the job's row."""

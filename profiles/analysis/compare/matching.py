@@ -201,21 +201,21 @@ def match(old: Sequence[Kernel], new: Sequence[Kernel]) -> list[Match]:
     return same
 
 
-def _sole_families(known: dict[str, Identity], kernels: Sequence[Kernel]) -> set[str]:
+def _sole_families(identities: dict[str, Identity], kernels: Sequence[Kernel]) -> set[str]:
     """Families of which one kernel alone is left."""
-    return {key for key, count in Counter(known[kernel.name].key for kernel in kernels).items() if count == 1}
+    return {key for key, count in Counter(identities[kernel.name].key for kernel in kernels).items() if count == 1}
 
 
-def _of_family(kernels: Sequence[Kernel], known: dict[str, Identity], wanted: Identity) -> list[Kernel]:
-    return [kernel for kernel in kernels if known[kernel.name].key == wanted.key][:50]
+def _of_family(kernels: Sequence[Kernel], identities: dict[str, Identity], wanted: Identity) -> list[Kernel]:
+    return [kernel for kernel in kernels if identities[kernel.name].key == wanted.key][:50]
 
 
-def _judge(a: Kernel, b: Kernel, known: dict[str, Identity], places: Counter[tuple[str, str]],
+def _judge(a: Kernel, b: Kernel, identities: dict[str, Identity], places: Counter[tuple[str, str]],
            alone: tuple[set[str], set[str]]) -> tuple[float, str, str]:
     """(score, confidence, evidence); "" where nothing speaks for the pair, or both are known to do nothing of the same."""
     if a.operations and b.operations and not a.operations & b.operations:
         return 0.0, "", ""
-    first, second = known[a.name], known[b.name]
+    first, second = identities[a.name], identities[b.name]
     family, operation = first.key == second.key, bool(first.op) and first.op == second.op
     short = short_name(a.name) == short_name(b.name)
     place_pct = 100.0 * places[a.name, b.name] / max(1, min(len(a.positions), len(b.positions), SEQUENCE))

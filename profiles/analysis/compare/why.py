@@ -201,7 +201,7 @@ def _stalls(old: Sequence[Metrics], new: Sequence[Metrics]) -> list[Evidence]:
     pairs = [(reason, name, _mean(old, name), _mean(new, name)) for reason, name in zip(stalls.STALLS, REASONS, strict=True)]
     reasons = [Evidence(stalls.explain(reason).title, "cycles", a, b, name) for reason, name, a, b in pairs
              if a is not None and b is not None and max(a, b) > 0]
-    return sorted(reasons, key=lambda each: -abs(each.new - each.old))
+    return sorted(reasons, key=lambda stall: -abs(stall.new - stall.old))
 
 
 def _stall_evidence(old: Sequence[Metrics], new: Sequence[Metrics]) -> list[Evidence]:

@@ -112,8 +112,8 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _of(dims: Dims, at: int, length: int) -> list[int] | None:
-    sizes = dims[at] if at < len(dims) else None
+def _of(dims: Dims, index: int, length: int) -> list[int] | None:
+    sizes = dims[index] if index < len(dims) else None
     whole = isinstance(sizes, list) and len(sizes) >= length and all(isinstance(size, int) and size > 0 for size in sizes)
     return sizes if whole else None
 
@@ -195,14 +195,14 @@ def _convolution(stride_at: int, padding_at: int, dilation_at: int, groups_at: i
     return read
 
 
-def _number(concrete: Dims, at: int) -> int | None:
-    text = str(concrete[at]) if at < len(concrete) else ""
+def _number(concrete: Dims, index: int) -> int | None:
+    text = str(concrete[index]) if index < len(concrete) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _same(concrete: Dims, at: int) -> int | None:
+def _same(concrete: Dims, index: int) -> int | None:
     """The number that each direction has: "[1, 1]" is 1."""
-    numbers = as_list(concrete[at]) if at < len(concrete) else []
+    numbers = as_list(concrete[index]) if index < len(concrete) else []
     first = numbers[0] if numbers else None
     return first if isinstance(first, int) and not isinstance(first, bool) and all(number == first for number in numbers) else None
 

@@ -173,10 +173,10 @@ def _state(agent: FleetAgent) -> str:
     return "behind" if (agent.lag_s or 0.0) > LAG_S else "reporting"
 
 
-def _job(told: Mapping[str, Any]) -> AgentJob:
-    return AgentJob(_text(told.get("job")), _whole(told.get("pid")), _whole(told.get("rank")), _text(told.get("state")),
-                    _text(told.get("why")), _number(told.get("loss_pct")), _number(told.get("loss_low_pct")),
-                    _number(told.get("loss_high_pct")), _number(told.get("coverage_pct")), _whole(told.get("records")))
+def _job(report: Mapping[str, Any]) -> AgentJob:
+    return AgentJob(_text(report.get("job")), _whole(report.get("pid")), _whole(report.get("rank")), _text(report.get("state")),
+                    _text(report.get("why")), _number(report.get("loss_pct")), _number(report.get("loss_low_pct")),
+                    _number(report.get("loss_high_pct")), _number(report.get("coverage_pct")), _whole(report.get("records")))
 
 
 def _number(value: Any) -> float | None:

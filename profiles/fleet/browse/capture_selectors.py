@@ -128,5 +128,5 @@ class ProcessJson(TypedDict):
     launcher: bool
 
 
-def process_json(each: Process) -> ProcessJson:
-    return make_answer(ProcessJson, each, process=each.key, host=each.agent.host, gpu=each.gpu or None)
+def process_json(process: Process) -> ProcessJson:
+    return make_answer(ProcessJson, process, process=process.key, host=process.agent.host, gpu=process.gpu or None)

@@ -73,16 +73,16 @@ class FleetNeededJson(SpanJson):
     known_pct: float
 
 
-def fleet_needed(asked: Mapping[str, str]) -> FleetNeeded:
+def fleet_needed(query: Mapping[str, str]) -> FleetNeeded:
     """Return what the kernels of a question (`selectors.question_of`, its group left aside) took and need at least.
 
     Raises:
         Refused: a moment that is none.
     """
-    whole = question_of({**asked, "group": "kernel"}, 1)
+    whole = question_of({**query, "group": "kernel"}, 1)
     if whole is None:
         return FleetNeeded(None, 0.0, 0.0, 0.0, 0.0, 0.0, 0)
-    estimates = [estimate for model in _models(whole) for estimate in _of_model(asked, model)]
+    estimates = [estimate for model in _models(whole) for estimate in _of_model(query, model)]
     took_ns = fleet_store().top(whole)[1].estimate_ns
     known_ns, needed_ns, low_ns, high_ns = (sum((estimate[index] for estimate in estimates), 0.0) for index in range(4))
     return FleetNeeded(whole.window, took_ns, known_ns, needed_ns, low_ns, high_ns, len(estimates))
@@ -99,9 +99,9 @@ def _models(question: Question) -> list[str]:
     return [model for model in models if model in shown][:MOST_MODELS]
 
 
-def _of_model(asked: Mapping[str, str], model: str) -> list[tuple[float, float, float, float]]:
+def _of_model(query: Mapping[str, str], model: str) -> list[tuple[float, float, float, float]]:
     """Return (time, least time: mean, low, high) of signatures on one model of GPU; of which none is known are left out."""
-    question, floors = question_of({**asked, "gpu_model": model, "group": "signature"}, None), _floors(model)
+    question, floors = question_of({**query, "gpu_model": model, "group": "signature"}, None), _floors(model)
     if question is None or not floors:
         return []
     out = []

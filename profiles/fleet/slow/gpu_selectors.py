@@ -58,9 +58,9 @@ class SlowGpusJson(SpanJson):
     rows: list[GpuRow]
 
 
-def slow_gpus(asked: Mapping[str, str]) -> SlowGpus:
+def slow_gpus(query: Mapping[str, str]) -> SlowGpus:
     """Return every GPU of the window, judged over its last hours: MOST_HOURS, and MOST_GPU_HOURS of all GPUs together."""
-    question = question_of({**asked, "group": "gpu"}, None)
+    question = question_of({**query, "group": "gpu"}, None)
     if question is None:
         return SlowGpus(None, [])
     most_hours = judged_hours(len(question.where["gpu"]) if "gpu" in question.where else FleetGpu.objects.count())

@@ -214,10 +214,10 @@ class Pieces:
             raise TraceError(f"byte {self._offset}", f"more than {self.source.limits.records} records",
                              "Profile fewer steps, or raise the limit of records.")
 
-    def _lose(self, reason: str, at: int, count: int = 1) -> None:
+    def _lose(self, reason: str, offset: int, count: int = 1) -> None:
         self._count_unread("damaged text", reason, count)
         if len(self.integrity.notes) < _NOTES:
-            self.integrity.notes.append(f"Record at byte {self._offset + at}: {reason}.")
+            self.integrity.notes.append(f"Record at byte {self._offset + offset}: {reason}.")
 
     def _count_unread(self, kind: str, reason: str, count: int) -> None:
         """Records that never become an `Event`: they have been read all the same, and their kinds add up with the others."""

@@ -111,24 +111,24 @@ _SIZES = np.array([0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0], np.int64)      # bytes o
 _INTEGERS = ((1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (6, 8))           # serial type, bytes
 
 
-def integer_at(data: Bytes, at: int, size: int) -> int:
+def integer_at(data: Bytes, offset: int, size: int) -> int:
     """Unsigned, big endian."""
-    return int.from_bytes(bytes(data[at:at + size]), "big")
+    return int.from_bytes(bytes(data[offset:offset + size]), "big")
 
 
-def varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Return values and lengths of the variable-length integers that begin at `at`.
+def varints(data: Bytes, offsets: Ints) -> tuple[Ints, Ints]:
+    """Return values and lengths of the variable-length integers that begin at `offsets`.
 
     Places beyond the data read its last byte.
     """
     last = data.size - 1
-    first = data[np.minimum(at, last)]
-    value, length = (first & 0x7F).astype(np.int64), np.ones(at.size, np.int64)
+    first = data[np.minimum(offsets, last)]
+    value, length = (first & 0x7F).astype(np.int64), np.ones(offsets.size, np.int64)
     rows = np.flatnonzero(first >= 0x80)
     for step in range(1, 9):
         if not rows.size:
             break
-        byte = data[np.minimum(at[rows] + step, last)].astype(np.int64)
+        byte = data[np.minimum(offsets[rows] + step, last)].astype(np.int64)
         value[rows] = value[rows] << 8 | byte if step == 8 else value[rows] << 7 | byte & 0x7F
         length[rows] = step + 1
         rows = rows[byte >= 0x80]
@@ -244,14 +244,14 @@ class Rows:
         self.odd += int(np.count_nonzero(kind >= 10))
         return out
 
-    def _integers(self, at: Ints, size: int) -> Ints:
-        value = self._buffer[at].astype(np.int8).astype(np.int64)
+    def _integers(self, offsets: Ints, size: int) -> Ints:
+        value = self._buffer[offsets].astype(np.int8).astype(np.int64)
         for step in range(1, size):
-            value = value << 8 | self._buffer[at + step]
+            value = value << 8 | self._buffer[offsets + step]
         return value
 
-    def _reals(self, at: Ints) -> Floats:
-        values: Floats = self._buffer[at[:, None] + np.arange(8)].view(">f8").reshape(-1).astype(np.float64)
+    def _reals(self, offsets: Ints) -> Floats:
+        values: Floats = self._buffer[offsets[:, None] + np.arange(8)].view(">f8").reshape(-1).astype(np.float64)
         return values
 
     def floats(self, name: str) -> Floats:

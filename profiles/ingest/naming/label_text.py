@@ -51,16 +51,16 @@ def fit_words(name: str, most: int, keep: Collection[str] = ()) -> str:
     return name[:most - 1] + "…"
 
 
-def _weight(at: int, word: str, last: bool) -> float:
-    if at < 2:
-        return 200.0 - at
+def _weight(offset: int, word: str, last: bool) -> float:
+    if offset < 2:
+        return 200.0 - offset
     if last and any(c.isdecimal() for c in word):
         return 150.0
     if _TILE.match(word):
-        return 120.0 - at / 100
+        return 120.0 - offset / 100
     if _TYPE.match(word):
-        return 90.0 - at / 100
-    return (10.0 if _PLAIN.match(word) else 60.0) - at / 100
+        return 90.0 - offset / 100
+    return (10.0 if _PLAIN.match(word) else 60.0) - offset / 100
 
 
 def _text(words: dict[str, str], left: set[str]) -> str:

@@ -95,16 +95,16 @@ class Table:
         at = self.place.get(name)
         return None if at is None else self.cell(row, at)
 
-    def cell(self, row: list[Any], at: int) -> int | float | None:
-        factor, _ = UNITS.get(self.unit(at), (Decimal(1), ""))
-        exact = number(row[at], self.decimal)
+    def cell(self, row: list[Any], index: int) -> int | float | None:
+        factor, _ = UNITS.get(self.unit(index), (Decimal(1), ""))
+        exact = number(row[index], self.decimal)
         if exact is None or abs(exact * factor) > _LARGEST:
             return None
         exact *= factor
         return int(exact) if exact == exact.to_integral_value() else float(exact)
 
-    def unit(self, at: int) -> str:
-        name, unit = self.columns[at]
+    def unit(self, index: int) -> str:
+        name, unit = self.columns[index]
         if not unit and name.lower() in _RENAMED and "total time" in self.place:      # 2021: "Average" of "Total Time (ns)"
             return self.columns[self.place["total time"]][1] if name.lower() not in ("calls", "time") else ""
         return unit
@@ -123,18 +123,18 @@ class Table:
         sides = [int(part) for part in parts if part.isdecimal() and len(part) < 11]
         return (sides[0], sides[1], sides[2]) if len(parts) == len(sides) == 3 else None
 
-    def column_header(self, at: int) -> tuple[str, str, bool]:
+    def column_header(self, index: int) -> tuple[str, str, bool]:
         """Return (name, base unit, is it text) of a column as a page shows it."""
-        name = self.columns[at][0]
-        unit = UNITS[self.unit(at)][1] if self.unit(at) in UNITS else ""
-        return name, unit, name in ("GridXYZ", "BlockXYZ") or (not unit and not self._numeric(at))
+        name = self.columns[index][0]
+        unit = UNITS[self.unit(index)][1] if self.unit(index) in UNITS else ""
+        return name, unit, name in ("GridXYZ", "BlockXYZ") or (not unit and not self._numeric(index))
 
-    def _numeric(self, at: int) -> bool:
-        cells = [row[at] for row in self.rows[:LOCALE_ROWS] if str(row[at]).strip().lower() not in NO_VALUE]
+    def _numeric(self, index: int) -> bool:
+        cells = [row[index] for row in self.rows[:LOCALE_ROWS] if str(row[index]).strip().lower() not in NO_VALUE]
         return bool(cells) and all(number(cell, self.decimal) is not None for cell in cells)
 
-    def value(self, row: list[Any], at: int, text: bool) -> Cell:
-        return str(row[at]) if text else self.cell(row, at)
+    def value(self, row: list[Any], index: int, text: bool) -> Cell:
+        return str(row[index]) if text else self.cell(row, index)
 
 
 def number(cell: Any, decimal: str) -> Decimal | None:

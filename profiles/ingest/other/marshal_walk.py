@@ -26,9 +26,9 @@ _WORDS = {"c": "a code object", "<": "a set", ">": "a set", ":": "a slice", "x":
 class Damage(Exception):
     """Bytes that are not what the walk expects: `at` in the content, and in words what is wrong. `cut`: they end there."""
 
-    def __init__(self, at: int, what: str, cut: bool = False) -> None:
+    def __init__(self, offset: int, what: str, cut: bool = False) -> None:
         super().__init__(what)
-        self.at, self.what, self.cut = at, what, cut
+        self.at, self.what, self.cut = offset, what, cut
 
 
 class Pairs(list[tuple[Any, Any]]):
@@ -148,18 +148,18 @@ class MarshalWalk:
             self._refs.append(value)
         return value
 
-    def _open(self, at: int, code: str, flagged: bool, depth: int) -> _Open:
+    def _open(self, offset: int, code: str, flagged: bool, depth: int) -> _Open:
         if depth >= MAX_DEPTH:
-            raise Damage(at, f"values nested deeper than {MAX_DEPTH}")
+            raise Damage(offset, f"values nested deeper than {MAX_DEPTH}")
         place = len(self._refs) if flagged else None
         if flagged:
             self._refs.append(_NOT_BUILT)                   # numbered when it begins, as marshal does
         size = None if code == "{" else self._take(1)[0] if code == ")" else self._size()
         if size is not None and size > MAX_VALUES:
-            raise Damage(at, f"a tuple of {size:,} values")
+            raise Damage(offset, f"a tuple of {size:,} values")
         return _Open([], size, place, is_tuple=code in "()")
 
-    def _scalar(self, at: int, code: str) -> Any:
+    def _scalar(self, offset: int, code: str) -> Any:
         if code in _SINGLE:
             return _SINGLE[code]
         if code == "i":
@@ -167,52 +167,52 @@ class MarshalWalk:
         if code == "I":
             return struct.unpack("<q", self._take(8))[0]
         if code == "l":
-            return self._long(at)
+            return self._long(offset)
         if code == "g":
             return struct.unpack("<d", self._take(8))[0]
         if code == "f":
-            return self._float_text(at)
+            return self._float_text(offset)
         if code in "stuaAzZ":
-            return self._text(at, code)
+            return self._text(offset, code)
         if code == "r":
-            return self._reference(at, self._refs)
+            return self._reference(offset, self._refs)
         if code == "R":
-            return self._reference(at, self._interned)
-        raise Damage(at, f"{_WORDS.get(code, f'the unknown type 0x{ord(code):02x}')}, which statistics never hold")
+            return self._reference(offset, self._interned)
+        raise Damage(offset, f"{_WORDS.get(code, f'the unknown type 0x{ord(code):02x}')}, which statistics never hold")
 
-    def _long(self, at: int) -> int:
+    def _long(self, offset: int) -> int:
         count: int = struct.unpack("<i", self._take(4))[0]
         if abs(count) > MAX_NUMBER_DIGITS:
-            raise Damage(at, f"a number of {abs(count):,} digits of 15 bits")
+            raise Damage(offset, f"a number of {abs(count):,} digits of 15 bits")
         value = 0
         for place, digit in enumerate(struct.unpack(f"<{abs(count)}H", self._take(2 * abs(count)))):
             if digit >= 1 << 15:
-                raise Damage(at, "a digit of more than 15 bits")
+                raise Damage(offset, "a digit of more than 15 bits")
             value |= digit << 15 * place
         return value if count >= 0 else -value
 
-    def _float_text(self, at: int) -> float:
+    def _float_text(self, offset: int) -> float:
         try:
             return float(self._take(self._take(1)[0]))
         except ValueError:
-            raise Damage(at, "a number that is none") from None
+            raise Damage(offset, "a number that is none") from None
 
-    def _text(self, at: int, code: str) -> str:
+    def _text(self, offset: int, code: str) -> str:
         size = self._take(1)[0] if code in "zZ" else self._size()
         self._text_bytes += size
         if size > MAX_TEXT_BYTES or self._text_bytes > MAX_ALL_TEXT_BYTES:
-            raise Damage(at, f"a text of {size:,} bytes, {self._text_bytes:,} in all")
+            raise Damage(offset, f"a text of {size:,} bytes, {self._text_bytes:,} in all")
         text = self._take(size).decode("latin-1" if code in "aAzZ" else "utf-8", "replace")
         if code == "t":                                     # Python 2 numbers these apart; Python 3 never asks for them so
             self._interned.append(text)
         return text
 
-    def _reference(self, at: int, known: list[Any]) -> Any:
+    def _reference(self, offset: int, known: list[Any]) -> Any:
         number = struct.unpack("<i", self._take(4))[0]
         if not 0 <= number < len(known):
-            raise Damage(at, f"a reference to value {number:,} of {len(known):,}")
+            raise Damage(offset, f"a reference to value {number:,} of {len(known):,}")
         if known[number] is _NOT_BUILT:
-            raise Damage(at, "a reference to a value that contains it")
+            raise Damage(offset, "a reference to a value that contains it")
         return known[number]
 
 

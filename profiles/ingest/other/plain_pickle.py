@@ -97,19 +97,19 @@ class PlainPickle:
             raise TraceError(f"byte {reading.at}", "a pickle that leaves more or less than one value", _HINT)
         return self._stack[0] if self._stack else None
 
-    def _step(self, at: int) -> None:
+    def _step(self, offset: int) -> None:
         self._source.progress("reading", self.opcodes)
         if self.opcodes > MAX_OPCODES or self.values > MAX_VALUES:
-            raise TraceError(f"byte {at}", f"a pickle of more than {MAX_VALUES:,} values or {MAX_OPCODES:,} steps",
+            raise TraceError(f"byte {offset}", f"a pickle of more than {MAX_VALUES:,} values or {MAX_OPCODES:,} steps",
                              "Record fewer entries (max_entries=…).")
         if len(self._stack) > MAX_OPEN or len(self._marks) > MAX_OPEN:
-            raise TraceError(f"byte {at}", f"a pickle that nests its values deeper than {MAX_OPEN:,} at once", _HINT)
+            raise TraceError(f"byte {offset}", f"a pickle that nests its values deeper than {MAX_OPEN:,} at once", _HINT)
 
-    def _ended_early(self, at: int) -> None:
+    def _ended_early(self, offset: int) -> None:
         """The content is cut or damaged: close what is open, from the innermost outwards."""
         if not self._stack:
-            raise TraceError(f"byte {at}", "a pickle that is damaged from its beginning", "Copy the file again.")
-        self.cut_at = at
+            raise TraceError(f"byte {offset}", "a pickle that is damaged from its beginning", "Copy the file again.")
+        self.cut_at = offset
         while self._marks:
             mark = self._marks[-1]
             below = self._stack[mark - 1] if 0 < mark <= len(self._stack) else None      # damaged opcodes may pop what is below
@@ -266,9 +266,9 @@ def _fold_items(items: list[Any]) -> list[Any]:
     return out[:len(out) // 2 * 2]
 
 
-def _refusal(name: str, argument: str, at: int) -> TraceError:
+def _refusal(name: str, argument: str, offset: int) -> TraceError:
     what = f" ({argument[:60]})" if argument else ""
-    return TraceError(f"byte {at}", f"the pickle wants to do {name}{what}, which plain data never needs: it was not done",
+    return TraceError(f"byte {offset}", f"the pickle wants to do {name}{what}, which plain data never needs: it was not done",
                       _HINT)
 
 

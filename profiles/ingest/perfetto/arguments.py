@@ -191,9 +191,9 @@ class Arguments:
         return value if value == value and abs(value) != float("inf") else str(value)
 
 
-def _varint(raw: bytes, at: int) -> int:
+def _varint(raw: bytes, offset: int) -> int:
     value = shift = 0
-    for byte in raw[at:at + 10]:
+    for byte in raw[offset:offset + 10]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value if value < 2**63 else MISSING

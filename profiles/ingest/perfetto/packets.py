@@ -144,15 +144,15 @@ class Packets:
         self._data += block
         return bool(block)
 
-    def _frames(self, at: int) -> tuple[int, int]:
-        """End and number of the whole packets from `at` on, at most a batch of them."""
+    def _frames(self, offset: int) -> tuple[int, int]:
+        """End and number of the whole packets from `offset` on, at most a batch of them."""
         data, size, count = self._data, len(self._data), 0
-        while count < _BATCH and at < size and data[at] == _PACKET:
-            body, length = _varint(data, at + 1)
+        while count < _BATCH and offset < size and data[offset] == _PACKET:
+            body, length = _varint(data, offset + 1)
             if body < 0 or body + length > size:
                 break
-            at, count = body + length, count + 1
-        return at, count
+            offset, count = body + length, count + 1
+        return offset, count
 
     def _odd(self) -> int:
         """`_data` starts with no whole packet: read more of it, or skip what it is and look again, or stop."""
@@ -240,10 +240,10 @@ class Packets:
         yield from packets
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
     """(first byte after it, value); (-1, 0) where it does not end within the data or within ten bytes."""
     value = shift = 0
-    for place in range(at, min(at + 10, len(data))):
+    for place in range(offset, min(offset + 10, len(data))):
         byte = data[place]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:

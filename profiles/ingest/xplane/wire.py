@@ -34,9 +34,9 @@ Span = tuple[int, int]                     # of bytes
 class Damage(Exception):
     """The bytes are no protobuf message from `at` on; `field` is the one that begins there and is cut off, if any."""
 
-    def __init__(self, at: int, what: str, field: int = 0, end: int | None = None) -> None:
-        super().__init__(f"{what} at byte {at}")
-        self.at, self.what, self.field, self.where = at, what, field, at if end is None else end
+    def __init__(self, offset: int, what: str, field: int = 0, end: int | None = None) -> None:
+        super().__init__(f"{what} at byte {offset}")
+        self.at, self.what, self.field, self.where = offset, what, field, offset if end is None else end
 
 
 class Plane(NamedTuple):
@@ -73,18 +73,18 @@ def fields(data: Any, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         offset += size
 
 
-def _varint(data: Any, at: int, stop: int) -> tuple[int, int]:
+def _varint(data: Any, offset: int, stop: int) -> tuple[int, int]:
     value = shift = 0
-    while at < stop:
-        byte = data[at]
-        at += 1
+    while offset < stop:
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, offset
         shift += 7
         if shift > 63:
-            raise Damage(at, "a number of more than 64 bits")
-    raise Damage(at, "a number that is cut off")
+            raise Damage(offset, "a number of more than 64 bits")
+    raise Damage(offset, "a number that is cut off")
 
 
 def plane_of(data: Any, span: Span, integrity: Integrity) -> tuple[Plane, Damage | None]:

@@ -150,18 +150,18 @@ class _Arguments(Arguments):
             number = self._numbers[shown] = self._detail(("{" + ", ".join(pairs) + "}").encode())
         return number
 
-    def _work(self, at: int, args: dict[str, msgspec.Raw], kind: Bytes, out: Columns) -> None:
-        if "kernel_details" in args and kind[at] in GPU_WORK:
+    def _work(self, offset: int, args: dict[str, msgspec.Raw], kind: Bytes, out: Columns) -> None:
+        if "kernel_details" in args and kind[offset] in GPU_WORK:
             shape = shape_of(bytes(args["kernel_details"]).decode("utf-8", "replace"))
             for key, value in shape._asdict().items():
-                out[key][at] = value
-            if kind[at] != Category.COMMUNICATION:
-                kind[at] = Category.COMPUTE
-        elif kind[at] in GPU_WORK:
+                out[key][offset] = value
+            if kind[offset] != Category.COMMUNICATION:
+                kind[offset] = Category.COMPUTE
+        elif kind[offset] in GPU_WORK:
             for key, category in (("memcpy_details", Category.MEMCPY), ("memset_details", Category.MEMSET)):
                 if key in args:
-                    kind[at] = category
-                    out["bytes"][at] = bytes_of(bytes(args[key]).decode("utf-8", "replace"))
+                    kind[offset] = category
+                    out["bytes"][offset] = bytes_of(bytes(args[key]).decode("utf-8", "replace"))
 
 
 def _number(raw: msgspec.Raw | None) -> Any:

@@ -40,9 +40,9 @@ FEW_VALUES = 1024           # that are written out; more are packed
 class Writing:
     """One adapter being written: what must be asked is collected while its parts are."""
 
-    def __init__(self, each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], call: CallExpression,
+    def __init__(self, each: Recorded, kernel: Kernel | None, record: Mapping[str, Any], call: CallExpression,
                  reference: str, text: str) -> None:
-        self.each, self.kernel, self.told, self.call, self.named_reference, self.text = each, kernel, told, call, reference, text
+        self.each, self.kernel, self.told, self.call, self.named_reference, self.text = each, kernel, record, call, reference, text
         self.launch = each.launch
         self.asks: list[str] = list(each.unsure)
         self.to_do: list[str] = []
@@ -52,7 +52,7 @@ class Writing:
         self.dims = each.dims or {"N": 1}
         self.tensors = {name: argument for name, argument in self.launch["arguments"].items() if argument["kind"] == "tensor"}
         self.dtype = self._main_dtype()
-        self.changed = read_changed(self.launch, kernel, told.get("inputs", ()), each.at > 0)
+        self.changed = read_changed(self.launch, kernel, record.get("inputs", ()), each.at > 0)
         self.out = self._find_out()
 
     def _main_dtype(self) -> str:
@@ -132,15 +132,15 @@ class Writing:
         kernel = f"{above}({below})" if rules else below
         return [f"KERNEL = triton.autotune(configs=[{configs}], key=[]{keywords})({kernel})"]
 
-    def _tensor(self, name: str, one: Mapping[str, Any]) -> str:
-        extents = [self._formula(f"arguments.{name}.shape.{axis}", size) for axis, size in enumerate(one["shape"])]
+    def _tensor(self, name: str, argument: Mapping[str, Any]) -> str:
+        extents = [self._formula(f"arguments.{name}.shape.{axis}", size) for axis, size in enumerate(argument["shape"])]
         shape = f"({', '.join(extents)}{',' if len(extents) == 1 else ''})"
-        if one["dtype"] not in DTYPES and not one["dtype"].startswith("float"):
-            return self._whole(name, one, shape)
-        dtype = "dtype" if one["dtype"] == self.dtype else f"torch.{one['dtype']}"
-        if is_contiguous(one["shape"], one["strides"]):
+        if argument["dtype"] not in DTYPES and not argument["dtype"].startswith("float"):
+            return self._whole(name, argument, shape)
+        dtype = "dtype" if argument["dtype"] == self.dtype else f"torch.{argument['dtype']}"
+        if is_contiguous(argument["shape"], argument["strides"]):
             return f"torch.empty({shape}, dtype={dtype}, device=device)"
-        strides = [self._formula(f"arguments.{name}.strides.{axis}", size) for axis, size in enumerate(one["strides"])]
+        strides = [self._formula(f"arguments.{name}.strides.{axis}", size) for axis, size in enumerate(argument["strides"])]
         text = f"({', '.join(strides)}{',' if len(strides) == 1 else ''})"
         return f"torch.empty_strided({shape}, {text}, dtype={dtype}, device=device)"
 
@@ -184,9 +184,9 @@ class Writing:
             return str(value)
         return self._of_gpu(formula)
 
-    def _value(self, name: str, one: Mapping[str, Any], part: str) -> str:
-        kind: str = one["kind"]
-        value: Any = one.get("value")
+    def _value(self, name: str, argument: Mapping[str, Any], part: str) -> str:
+        kind: str = argument["kind"]
+        value: Any = argument.get("value")
         if kind == "int":
             return self._formula(f"{part}.{name}.value", value)
         if kind == "tuple" and all(element["kind"] in ("int", "bool", "float", "str", "none") for element in value):
@@ -199,7 +199,7 @@ class Writing:
         if kind == "dtype":
             return f"tl.{_TYPES.get(value, value)}"
         if kind == "function":
-            self.functions.setdefault(one["module"], []).append(value)
+            self.functions.setdefault(argument["module"], []).append(value)
             return str(value)
         self.asks.append(f"{name}: {'a TMA descriptor that the host makes' if kind == 'descriptor' else f'a value of {kind}'}")
         return "None"

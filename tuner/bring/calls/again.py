@@ -59,20 +59,20 @@ class Again:
         return self.moves(base, blocks) and names <= {*blocks, *derived}
 
 
-def read_again(told: Mapping[str, Any], at: int, launch: Mapping[str, Any]) -> Iterator[Again]:
-    """Yield the launch at `at` as it is, and in each call that goes the same way through the host."""
+def read_again(record: Mapping[str, Any], index: int, launch: Mapping[str, Any]) -> Iterator[Again]:
+    """Yield the launch at `index` as it is, and in each call that goes the same way through the host."""
     yield Again(launch)
-    for trial in told.get("with_sizes", ()):
-        if (same := _same(trial["launches"], at, told)) is not None:
+    for trial in record.get("with_sizes", ()):
+        if (same := _same(trial["launches"], index, record)) is not None:
             yield Again(same, trial["size"], trial["is"])
-    for trial in told.get("with_choices", ()):
-        if (same := _same(trial["launches"], at, told)) is not None:
+    for trial in record.get("with_choices", ()):
+        if (same := _same(trial["launches"], index, record)) is not None:
             yield Again(same, choice=trial["choice"], chosen=trial["is"])
 
 
-def _same(launches: Sequence[Mapping[str, Any]], at: int, told: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _same(launches: Sequence[Mapping[str, Any]], index: int, record: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the launch that stands where this one stood; another count or order of kernels is another way through the host."""
-    names = [launch["kernel"] for launch in told["launches"]]
+    names = [launch["kernel"] for launch in record["launches"]]
     if [launch["kernel"] for launch in launches] != names:
         return None
-    return launches[at]
+    return launches[index]

@@ -62,18 +62,18 @@ def _kernels_of(path: Path, given: Mapping[str, Mapping[str, Any]]) -> dict[str,
         return {}
 
 
-def found_of(each: Recorded, kernel: Kernel | None, told: Mapping[str, Any], stood_in: Mapping[str, str], samples: int
+def found_of(each: Recorded, kernel: Kernel | None, record: Mapping[str, Any], stood_in: Mapping[str, str], samples: int
              ) -> tuple[Found, list[dict[str, Any]]]:
     """Return what is found of one kernel of the call, and the samples to compile."""
     launch = each.launch
     facts = Found(kernel.name if kernel else each.name, "triton.autotune" if launch["autotune"] else "triton.jit",
                   kernel.line if kernel else int(launch["line"]))
     written = {argument.name for argument in kernel.arguments if argument.written} if kernel else set()
-    facts.arguments = [_argument(name, value, name in written) for name, value in told["launches"][each.at]["arguments"].items()]
+    facts.arguments = [_argument(name, value, name in written) for name, value in record["launches"][each.at]["arguments"].items()]
     facts.parameters = [{"name": name, "values": list(values)} for name, values in each.params.items()]
     facts.default = dict(each.default)
-    facts.recorded = _recorded(each, told)
-    facts.notes = [*_notes(each, told, stood_in), *read_changed(launch, kernel, told.get("inputs", ()), each.at > 0).notes(),
+    facts.recorded = _recorded(each, record)
+    facts.notes = [*_notes(each, record, stood_in), *read_changed(launch, kernel, record.get("inputs", ()), each.at > 0).notes(),
                    REFERENCE]
     facts.problems += [Problem(sentence, missing=True) for sentence in each.unsure]
     if not [name for name in each.params if len(each.params[name]) > 1]:
@@ -124,18 +124,18 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) or value is None else str(value)[:200]
 
 
-def _recorded(each: Recorded, told: Mapping[str, Any]) -> dict[str, Any]:
-    launch, autotune = each.launch, each.launch["autotune"]
-    return {"call": told["call"], "grid": launch["grid"],
-            "grid_formula": ", ".join(str(axis) for axis in each.grid) if None not in each.grid else "",
-            "constexprs": {name: {"value": _plain(value.get("value")), "chosen": each.chosen[name]}
+def _recorded(kernel: Recorded, record: Mapping[str, Any]) -> dict[str, Any]:
+    launch, autotune = kernel.launch, kernel.launch["autotune"]
+    return {"call": record["call"], "grid": launch["grid"],
+            "grid_formula": ", ".join(str(axis) for axis in kernel.grid) if None not in kernel.grid else "",
+            "constexprs": {name: {"value": _plain(value.get("value")), "chosen": kernel.chosen[name]}
                            for name, value in launch["constexprs"].items()},
-            "options": dict(launch["options"]), "heuristics": list(launch["heuristics"]), "dims": dict(each.dims),
+            "options": dict(launch["options"]), "heuristics": list(launch["heuristics"]), "dims": dict(kernel.dims),
             "key": list(autotune["key"]) if autotune else [], "gluon": launch["gluon"],
             "restores": [*autotune["reset_to_zero"], *autotune["restore_value"]] if autotune else []}
 
 
-def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str]) -> list[str]:
+def _notes(each: Recorded, record: Mapping[str, Any], stood_in: Mapping[str, str]) -> list[str]:
     notes = list(each.untuned)
     if each.shown:
         notes.append(f"{', '.join(each.shown)}: twice and half the value leave the same result in Triton's interpreter")
@@ -148,17 +148,17 @@ def _notes(each: Recorded, told: Mapping[str, Any], stood_in: Mapping[str, str])
         named = [f"{name} ({why})" for name, why in list(stood_in.items())[:8]]
         more = ", …" if len(stood_in) > 8 else ""
         notes.append(f"stood in for or left out while the file was imported: {', '.join(named)}{more}")
-    if told.get("used"):
-        notes.append(f"the call used names of what is stood in for: {', '.join(told['used'][:8])}")
-    before = {one["kernel"] for one in told["launches"][:each.at]}
-    if ran := [name for name in told.get("ran", ()) if name in before]:
+    if record.get("used"):
+        notes.append(f"the call used names of what is stood in for: {', '.join(record['used'][:8])}")
+    before = {one["kernel"] for one in record["launches"][:each.at]}
+    if ran := [name for name in record.get("ran", ()) if name in before]:
         notes.append(f"what {', '.join(ran[:8])} leaves for it was computed in Triton's interpreter")
-    notes += [f"what another kernel leaves for it could not be computed: {one}" for one in told.get("lost", ())[:4]
+    notes += [f"what another kernel leaves for it could not be computed: {one}" for one in record.get("lost", ())[:4]
               if one.partition(":")[0] in before]
-    if told.get("drawn"):
+    if record.get("drawn"):
         notes.append("the host looks at values: those of random inputs, and random ones in place of what its kernels would compute")
-    if told.get("failed_at"):
-        notes.append(f"the call did not end, after these launches: {told['failed_at']}")
+    if record.get("failed_at"):
+        notes.append(f"the call did not end, after these launches: {record['failed_at']}")
     if left_out := each.launch.get("left_out"):
         notes.append(f"left out: {', '.join(left_out)}, which Triton does not have for this GPU")
     autotune = each.launch["autotune"]

@@ -47,59 +47,59 @@ def read_record(told: Any) -> dict[str, Any]:
         raise Refused(f"no record of a call ({type(error).__name__}: {error})"[:200]) from error
 
 
-def _trial(told: Any) -> dict[str, Any]:
+def _trial(entry: Any) -> dict[str, Any]:
     """Return one of `tried.trials` as `session` tells it."""
-    sizes = {_whole(size): _whole(other) for size, other in told["sizes"]}
-    return {"at": _whole(told["at"]), "sizes": [list(pair) for pair in sizes.items()], "names": _list(told["names"], _name),
-            "was": _named(told["was"], _whole),
-            "changes": _whole(told["changes"]), "choice": _text(told["choice"]), "is": _whole(told["is"]),
-            "verdict": _text(told["verdict"]), "tiles": bool(told["tiles"]),
-            "launch": _short(told["launch"])}
+    sizes = {_whole(size): _whole(other) for size, other in entry["sizes"]}
+    return {"at": _whole(entry["at"]), "sizes": [list(pair) for pair in sizes.items()], "names": _list(entry["names"], _name),
+            "was": _named(entry["was"], _whole),
+            "changes": _whole(entry["changes"]), "choice": _text(entry["choice"]), "is": _whole(entry["is"]),
+            "verdict": _text(entry["verdict"]), "tiles": bool(entry["tiles"]),
+            "launch": _short(entry["launch"])}
 
 
-def _launch(told: Any) -> dict[str, Any]:
-    return {**_short(told), "line": _whole(told["line"]), "file": _text(told["file"]) if "file" in told else "",
-            "grid_is_function": bool(told["grid_is_function"]), "gluon": bool(told["gluon"]),
-            "left_out": _list(told.get("left_out", []), _name),
-            "heuristics": _list(told["heuristics"], _name), "heuristics_above": bool(told["heuristics_above"]),
-            "autotune": None if told["autotune"] is None else _autotune(told["autotune"])}
+def _launch(entry: Any) -> dict[str, Any]:
+    return {**_short(entry), "line": _whole(entry["line"]), "file": _text(entry["file"]) if "file" in entry else "",
+            "grid_is_function": bool(entry["grid_is_function"]), "gluon": bool(entry["gluon"]),
+            "left_out": _list(entry.get("left_out", []), _name),
+            "heuristics": _list(entry["heuristics"], _name), "heuristics_above": bool(entry["heuristics_above"]),
+            "autotune": None if entry["autotune"] is None else _autotune(entry["autotune"])}
 
 
-def _short(told: Any) -> dict[str, Any]:
+def _short(entry: Any) -> dict[str, Any]:
     """Return what is known of a launch of a call that was made again."""
-    return {"kernel": _name(told["kernel"]), "grid": _list(told["grid"], _whole),
-            "arguments": _named(told["arguments"], _value), "constexprs": _named(told["constexprs"], _value),
-            "options": _named(told["options"], _scalar)}
+    return {"kernel": _name(entry["kernel"]), "grid": _list(entry["grid"], _whole),
+            "arguments": _named(entry["arguments"], _value), "constexprs": _named(entry["constexprs"], _value),
+            "options": _named(entry["options"], _scalar)}
 
 
-def _autotune(told: Any) -> dict[str, Any]:
+def _autotune(entry: Any) -> dict[str, Any]:
     def configs(listed: Any) -> list[dict[str, Any]]:
         return _list(listed, lambda config: _named(config, _scalar))
 
-    if not told["configs"]:
+    if not entry["configs"]:
         raise Refused("an autotuner without a configuration")
-    return {"configs": configs(told["configs"]), "kept": configs(told["kept"]), "key": _list(told["key"], _text),
-            "names": _list(told["names"], _name), "pruned": bool(told["pruned"]), "prune_failed": _text(told["prune_failed"]),
-            "blocks": _list(told.get("blocks", []), lambda each: {
+    return {"configs": configs(entry["configs"]), "kept": configs(entry["kept"]), "key": _list(entry["key"], _text),
+            "names": _list(entry["names"], _name), "pruned": bool(entry["pruned"]), "prune_failed": _text(entry["prune_failed"]),
+            "blocks": _list(entry.get("blocks", []), lambda each: {
                 "config": _named(each["config"], _scalar), "blocks": _named(each["blocks"], lambda sizes: _list(sizes, _whole))}),
-            "pre_hook": bool(told.get("pre_hook")), "own": bool(told.get("own")),
-            "reset_to_zero": _list(told["reset_to_zero"], _name), "restore_value": _list(told["restore_value"], _name)}
+            "pre_hook": bool(entry.get("pre_hook")), "own": bool(entry.get("own")),
+            "reset_to_zero": _list(entry["reset_to_zero"], _name), "restore_value": _list(entry["restore_value"], _name)}
 
 
-def _value(told: Any) -> dict[str, Any]:
+def _value(value: Any) -> dict[str, Any]:
     """Return an argument as `recorder.describe` tells it: by its kind."""
-    kind = _text(told["kind"])
+    kind = _text(value["kind"])
     if kind == "tensor":
-        return {**_tensor(told), **({"field": _name(told["field"])} if "field" in told else {})}
+        return {**_tensor(value), **({"field": _name(value["field"])} if "field" in value else {})}
     if kind == "descriptor":
-        return {"kind": kind, "block": _list(told["block"], _whole), "base": _tensor(told["base"]), **_extents(told)}
+        return {"kind": kind, "block": _list(value["block"], _whole), "base": _tensor(value["base"]), **_extents(value)}
     if kind == "tuple":
-        return {"kind": kind, "value": _list(told["value"], _value)}
+        return {"kind": kind, "value": _list(value["value"], _value)}
     if kind == "dtype":
-        return {"kind": kind, "value": _dtype(told["value"])}
+        return {"kind": kind, "value": _dtype(value["value"])}
     if kind == "function":
-        return {"kind": kind, "value": _name(told["value"]), "module": ".".join(map(_name, _text(told["module"]).split(".")))}
-    return {"kind": kind, "value": _READERS.get(kind, _scalar)(told["value"])}
+        return {"kind": kind, "value": _name(value["value"]), "module": ".".join(map(_name, _text(value["module"]).split(".")))}
+    return {"kind": kind, "value": _READERS.get(kind, _scalar)(value["value"])}
 
 
 def _tensor(told: Any) -> dict[str, Any]:
@@ -122,16 +122,16 @@ def _made(told: Any) -> dict[str, Any]:
     return {**_tensor(told), "maker": _name(told["maker"]), "bounds": _list(told["bounds"], _numbers)}
 
 
-def _extents(told: Any) -> dict[str, Any]:
-    shape, strides = _list(told["shape"], _whole), _list(told["strides"], _whole)
+def _extents(value: Any) -> dict[str, Any]:
+    shape, strides = _list(value["shape"], _whole), _list(value["strides"], _whole)
     if len(shape) != len(strides) or len(shape) > MAX_RANK:
         raise Refused("a tensor whose extents are none")
     return {"shape": shape, "strides": strides}
 
 
-def _other_grid(told: Any) -> dict[str, Any]:
-    return {"instead": _named(told["instead"], lambda each: each if isinstance(each, bool) else _whole(each)),
-            "grid": _list(told["grid"], _whole)}
+def _other_grid(value: Any) -> dict[str, Any]:
+    return {"instead": _named(value["instead"], lambda each: each if isinstance(each, bool) else _whole(each)),
+            "grid": _list(value["grid"], _whole)}
 
 
 def _named(told: Any, read: Callable[[Any], Any]) -> dict[str, Any]:
@@ -150,53 +150,53 @@ def _name(told: Any) -> str:
     return told
 
 
-def _dtype(told: Any) -> str:
-    if not isinstance(told, str) or not _DTYPE.match(told):
+def _dtype(value: Any) -> str:
+    if not isinstance(value, str) or not _DTYPE.match(value):
         raise Refused("a dtype that is none")
-    return told
+    return value
 
 
-def _text(told: Any) -> str:
-    return _of(told, str)
+def _text(value: Any) -> str:
+    return _of(value, str)
 
 
-def _whole(told: Any) -> int:
-    return _of(told, int)
+def _whole(value: Any) -> int:
+    return _of(value, int)
 
 
-def _flag(told: Any) -> bool:
-    return _of(told, bool)
+def _flag(value: Any) -> bool:
+    return _of(value, bool)
 
 
-def _nothing(told: Any) -> None:
-    if told is not None:
+def _nothing(value: Any) -> None:
+    if value is not None:
         raise Refused("a value where none is expected")
 
 
-def _fraction(told: Any) -> float | str:
-    return told if isinstance(told, str) and told in NOT_FINITE else _of(told, float)
+def _fraction(value: Any) -> float | str:
+    return value if isinstance(value, str) and value in NOT_FINITE else _of(value, float)
 
 
-def _of(told: Any, kind: type[_Kind]) -> _Kind:
+def _of(value: Any, kind: type[_Kind]) -> _Kind:
     """Return what is of this very type: a truth value is no whole number."""
-    if type(told) is not kind:
+    if type(value) is not kind:
         raise Refused(f"no {kind.__name__} where one is expected")
-    return told
+    return value
 
 
-def _scalar(told: Any) -> Any:
-    if isinstance(told, dict | list):
+def _scalar(value: Any) -> Any:
+    if isinstance(value, dict | list):
         raise Refused("more than one value where one is expected")
-    return told
+    return value
 
 
-def _numbers(told: Any) -> Any:
+def _numbers(value: Any) -> Any:
     """Return a number, a truth value, or lists of them."""
-    if isinstance(told, list):
-        return [_numbers(element) for element in told]
-    if not isinstance(told, int | float):
+    if isinstance(value, list):
+        return [_numbers(element) for element in value]
+    if not isinstance(value, int | float):
         raise Refused("values that are no numbers")
-    return told
+    return value
 
 
 def _plain(told: Any, depth: int, left: list[int]) -> Any:

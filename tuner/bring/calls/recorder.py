@@ -86,14 +86,14 @@ class Recorder:
     def start(self) -> None:
         recorder = self
 
-        def run(self: Any, *given: Any, grid: Any = None, warmup: bool = False, **more: Any) -> Any:
-            return recorder._launch(self, given, grid, warmup, more)
+        def run(self: Any, *args: Any, grid: Any = None, warmup: bool = False, **more: Any) -> Any:
+            return recorder._launch(self, args, grid, warmup, more)
 
-        def tune(self: Any, *given: Any, **more: Any) -> Any:
-            return recorder._tune(self, given, more)
+        def tune(self: Any, *args: Any, **more: Any) -> Any:
+            return recorder._tune(self, args, more)
 
-        def compute(self: Any, *given: Any, **more: Any) -> Any:
-            return recorder._compute(self, given, more)
+        def compute(self: Any, *args: Any, **more: Any) -> Any:
+            return recorder._compute(self, args, more)
 
         self._runs = {subclass: subclass.run for subclass in _subclasses(Autotuner) if "run" in vars(subclass)}
         JITFunction.run = run
@@ -107,21 +107,21 @@ class Recorder:
         for subclass, run in self._runs.items():
             subclass.run = run
 
-    def _launch(self, kernel: Any, given: tuple[Any, ...], grid: Any, warmup: bool, more: dict[str, Any]) -> Any:
+    def _launch(self, kernel: Any, args: tuple[Any, ...], grid: Any, warmup: bool, more: dict[str, Any]) -> Any:
         names = list(kernel.arg_names)
         if any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in inspect.signature(kernel.fn).parameters.values()):
             raise TypeError(f"Triton {triton.__version__} refuses {kernel.fn.__name__}: no kernel takes * or ** any more")
-        if len(given) > len(names):
-            raise TypeError(f"{kernel.fn.__name__} takes {len(names)} arguments, {len(given)} were given")
+        if len(args) > len(names):
+            raise TypeError(f"{kernel.fn.__name__} takes {len(names)} arguments, {len(args)} were given")
         bound = {parameter.name: parameter.default for parameter in kernel.params if parameter.has_default}
-        bound |= dict(zip(names, given, strict=False)) | {name: value for name, value in more.items() if name in names}
+        bound |= dict(zip(names, args, strict=False)) | {name: value for name, value in more.items() if name in names}
         options = {name: value for name, value in more.items()          # num_warps may be an argument as well
                    if name not in _NO_OPTIONS and (name not in names or name in LAUNCH_OPTIONS)}
         left_out = tuple(sorted(options.keys() - _KNOWN_OPTIONS))
         options = {name: value for name, value in options.items() if name not in left_out}
         if lacking := [name for name in names if name not in bound]:
             raise TypeError(f"{kernel.fn.__name__} is launched without {', '.join(lacking)}")
-        defaulted = frozenset(bound) - set(names[:len(given)]) - more.keys()
+        defaulted = frozenset(bound) - set(names[:len(args)]) - more.keys()
         bound = {name: value.value if type(value := bound[name]).__name__ == "constexpr" else value for name in names}
         if warmup or not self._keeps:
             return _Compiled(self, kernel, options)
@@ -145,8 +145,8 @@ class Recorder:
                                     self._hooks[-1] if self._hooks else None, facts, defaulted, left_out))
         self.after(self.launches[-1])
 
-    def _tune(self, tuner: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
-        tuner.nargs = dict(zip(tuner.arg_names, given, strict=False))
+    def _tune(self, tuner: Any, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         why = ""
         try:
             if not (configs := list(tuner.prune_configs(dict(more)))):
@@ -169,17 +169,17 @@ class Recorder:
             chosen = config.all_kwargs()
             if config.pre_hook is not None:
                 config.pre_hook({**tuner.nargs, **more, **chosen})
-            return tuner.fn.run(*given, **{**more, **chosen})
+            return tuner.fn.run(*args, **{**more, **chosen})
         finally:
             self._autotune.pop()
             self._hooks.pop()
 
-    def _compute(self, heuristics: Any, given: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    def _compute(self, heuristics: Any, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
         for name, rule in heuristics.values.items():
-            more[name] = rule({**dict(zip(heuristics.arg_names, given, strict=False)), **more})
+            more[name] = rule({**dict(zip(heuristics.arg_names, args, strict=False)), **more})
         self._heuristics.append({"names": list(heuristics.values), "tuned": bool(self._autotune)})
         try:
-            return heuristics.fn.run(*given, **more)
+            return heuristics.fn.run(*args, **more)
         finally:
             self._heuristics.pop()
 

@@ -11,10 +11,10 @@ from tuner.bring.calls.again import Again
 from tuner.bring.calls.fitting import fit, fit_flag, fit_fraction
 
 
-def name_dims(told: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, int]:
+def name_dims(record: Mapping[str, Any], launch: Mapping[str, Any], points: Sequence[Again]) -> dict[str, int]:
     """Return a name for each number of the call that the launch follows: of an argument that has it, else a letter."""
     dims: dict[str, int] = {}
-    for size in told["sizes"]:
+    for size in record["sizes"]:
         changed = [run for run in points if run.size == size]
         if not any(_numbers(run.launch) != _numbers(launch) for run in changed):
             continue

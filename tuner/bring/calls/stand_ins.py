@@ -97,8 +97,8 @@ class _Operation:
         if of and own:
             setattr(getattr(torch.ops, of), own, self)
 
-    def __call__(self, *given: Any, **more: Any) -> Any:
-        return self.function(*given, **more)
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        return self.function(*args, **more)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -122,16 +122,16 @@ def _bench(function: Callable[[], Any], *given: Any, quantiles: Any = None, **mo
     return [1.0] * len(quantiles) if quantiles else 1.0
 
 
-def _register(*given: Any, **more: Any) -> Any:
-    return given[0] if len(given) == 1 and callable(given[0]) and not more else (lambda function: function)
+def _register(*args: Any, **more: Any) -> Any:
+    return args[0] if len(args) == 1 and callable(args[0]) and not more else (lambda function: function)
 
 
 def _answered(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a question to CUDA whose answer is 0 where there is none to ask."""
     @wraps(function)
-    def answer(*given: Any, **more: Any) -> Any:
+    def answer(*args: Any, **more: Any) -> Any:
         try:
-            return function(*given, **more)
+            return function(*args, **more)
         except (AssertionError, AttributeError, RuntimeError):
             return 0
     return answer
@@ -191,8 +191,8 @@ def _stand_in_parts() -> None:
 
 def _plain_torch() -> None:
     """Let functions that torch would trace, compile or register be the plain functions that they are."""
-    def plain(*given: Any, **more: Any) -> Any:
-        return given[0] if given and callable(given[0]) else (lambda function: function)
+    def plain(*args: Any, **more: Any) -> Any:
+        return args[0] if args and callable(args[0]) else (lambda function: function)
 
     def operation(name: Any = "", function: Any = None, /, **more: Any) -> Any:
         return _Operation(name, function) if callable(function) else partial(_Operation, name)

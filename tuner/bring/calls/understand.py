@@ -66,12 +66,12 @@ class Recorded:
         return str(self.launch["kernel"])
 
 
-def understand(told: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> list[Recorded]:
+def understand(record: Mapping[str, Any], kernels: Mapping[str, Kernel]) -> list[Recorded]:
     """Return each kernel that the call launches, in its order; `kernels` are those of the text, by name."""
     by_kernel: dict[str, Recorded] = {}
-    for index, launch in enumerate(told.get("launches", [])):
+    for index, launch in enumerate(record.get("launches", [])):
         if launch["kernel"] not in by_kernel:
-            by_kernel[launch["kernel"]] = _understand(told, index, launch, kernels.get(launch["kernel"]))
+            by_kernel[launch["kernel"]] = _understand(record, index, launch, kernels.get(launch["kernel"]))
     return list(by_kernel.values())
 
 
@@ -192,7 +192,7 @@ def _sizes_of(each: Recorded, launch: Mapping[str, Any]) -> list[str]:
     return sorted(both, key=lambda name: ("stride" in name.lower(), both.index(name)))
 
 
-def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str, Any], points: Sequence[Again],
+def _who(each: Recorded, name: str, value: Mapping[str, Any], record: Mapping[str, Any], points: Sequence[Again],
          kernel: Kernel | None, varied: set[int], evidence: Evidence) -> str:
     launch = each.launch
     if launch.get("autotune") and name in launch["autotune"]["names"]:
@@ -232,7 +232,7 @@ def _who(each: Recorded, name: str, value: Mapping[str, Any], told: Mapping[str,
     if number < 2 and not is_few and not may_be_one:
         return FLAG
     is_written = any(point.choice.startswith(PLACE) for point in overridden)            # in the host, as a number of its own
-    if not follows and number in told["sizes"] and number not in varied and not is_written:
+    if not follows and number in record["sizes"] and number not in varied and not is_written:
         return f"{UNSURE}: it may be the {number} of the call, which could not be called with another number"
     if not (is_block or is_few) or (is_block and not is_few and number & (number - 1)):
         return "the host's, no extent that the kernel steps by"
@@ -300,7 +300,7 @@ def _add_options(each: Recorded, launch: Mapping[str, Any], kernel: Kernel | Non
     each.params |= {name: (value,) for name, value in others.items()}
 
 
-def _find_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[Again],
+def _find_grid(each: Recorded, record: Mapping[str, Any], index: int, launch: Mapping[str, Any], points: Sequence[Again],
                kernel: Kernel | None, evidence: Evidence) -> list[str | None]:
     """Return the formulas of a grid. Blocks that no simple one holds with are left as the host has them: the fewest that do."""
     chosen = [name for name in each.params if each.chosen.get(name) == CHOSEN]
@@ -308,7 +308,7 @@ def _find_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping
     for left in [[], *([name] for name in chosen), *([chosen] if len(chosen) > 1 else [])]:
         each.unsure, each.here = list(before), list(here)
         trial = replace(each, params={name: its for name, its in each.params.items() if name not in left})
-        axes = _fit_grid(trial, told, at, launch, points, kernel, evidence)
+        axes = _fit_grid(trial, record, index, launch, points, kernel, evidence)
         if trial.unsure == before or (chosen and left == chosen):
             break
     for name in left:
@@ -316,7 +316,7 @@ def _find_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping
         each.untuned.append(f"{name}={each.default.pop(name)} is not tuned: the grid follows it in no simple way")
         each.params.pop(name)
     each.unsure, each.here = trial.unsure, trial.here
-    if None in axes and (tables := _grid_tables(each, (told.get("grids") or [])[at:at + 1])):
+    if None in axes and (tables := _grid_tables(each, (record.get("grids") or [])[index:index + 1])):
         each.unsure, axes = before, [one if one is not None else table for one, table in zip(axes, tables, strict=True)]
         each.here = [*each.here, "the grid"]
     tuned = [name for name in each.params if name not in OPTIONS]
@@ -345,7 +345,7 @@ def _grid_tables(each: Recorded, told: Sequence[Sequence[Mapping[str, Any]]]) ->
     return tables
 
 
-def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[str, Any], points: Sequence[Again],
+def _fit_grid(each: Recorded, record: Mapping[str, Any], index: int, launch: Mapping[str, Any], points: Sequence[Again],
               kernel: Kernel | None, evidence: Evidence) -> list[str | None]:
     blocks = [name for name in each.params if name not in OPTIONS]
     axes: list[str | None] = []
@@ -361,7 +361,7 @@ def _fit_grid(each: Recorded, told: Mapping[str, Any], at: int, launch: Mapping[
         own: list[Point] = [(point.known(each.dims), point.launch["grid"][axis]) for point in points if point.choice
                             and axis < len(point.launch["grid"]) and point.moves_alone(points[0], blocks, each.derived)
                             and (point.launch["options"] == launch["options"] or not (kernel and kernel.loops))]
-        for grids in (told.get("grids") or [])[at:at + 1] or [[]]:
+        for grids in (record.get("grids") or [])[index:index + 1] or [[]]:
             told_grids = [({**points[0].known(each.dims), **other["instead"]}, other["grid"][axis]) for other in grids
                           if axis < len(other["grid"]) and set(other["instead"]) <= set(blocks)]
             samples, own = [*samples, *told_grids], [*own, *told_grids]

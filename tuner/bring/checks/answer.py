@@ -14,30 +14,30 @@ KINDS = ("triton.jit", "triton.autotune", "helion.kernel", "TritonOperator", "Cu
 FACTS = ("registers", "spills", "smem_bytes", "occupancy_pct", "seconds")
 
 
-def read_operators(told: Any) -> list[dict[str, Any]]:
+def read_operators(reply: Any) -> list[dict[str, Any]]:
     """Return the operators of an answer, as `operators check --json` has them. Raises Refused."""
     try:
-        return [_operator(cleaned(operator)) for operator in _list(told["operators"], MAX_OPERATORS)]
+        return [_operator(cleaned(operator)) for operator in _list(reply["operators"], MAX_OPERATORS)]
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise Refused(f"the process that compiles answered what is no result ({error})"[:300]) from error
 
 
-def _operator(told: Mapping[str, Any]) -> dict[str, Any]:
-    if told["kind"] not in KINDS:
+def _operator(operator: Mapping[str, Any]) -> dict[str, Any]:
+    if operator["kind"] not in KINDS:
         raise ValueError("a kind that is none")
     return {
-        "name": _text(told["name"]), "kind": told["kind"], "line": _whole(told["line"]),
+        "name": _text(operator["name"]), "kind": operator["kind"], "line": _whole(operator["line"]),
         "parameters": [{"name": _text(param["name"]), "values": [_value(choice) for choice in _list(param["values"], MAX_VALUES)]}
-                       for param in _list(told["parameters"], MAX_ITEMS)],
-        "arguments": [{name: _value(value) for name, value in _pairs(arg)} for arg in _list(told["arguments"], MAX_ITEMS * 4)],
-        "size": _or_none(_whole, told["size"]), "valid": _or_none(_whole, told["valid"]),
-        "pruned": {_text(reason): _whole(count) for reason, count in _pairs(told["pruned"])},
-        "default": _config(told["default"]), "assumed": _config(told["assumed"]),
+                       for param in _list(operator["parameters"], MAX_ITEMS)],
+        "arguments": [{name: _value(value) for name, value in _pairs(arg)} for arg in _list(operator["arguments"], MAX_ITEMS * 4)],
+        "size": _or_none(_whole, operator["size"]), "valid": _or_none(_whole, operator["valid"]),
+        "pruned": {_text(reason): _whole(count) for reason, count in _pairs(operator["pruned"])},
+        "default": _config(operator["default"]), "assumed": _config(operator["assumed"]),
         "problems": [{"what": _text(problem["what"]), "do": _text(problem["do"]), "missing": bool(problem["missing"])}
-                     for problem in _list(told["problems"], MAX_ITEMS)],
-        "notes": [_text(note) for note in _list(told.get("notes", []), MAX_ITEMS)],
-        "recorded": _or_none(_recorded, told.get("recorded")),
-        "compiled": [_sample(sample) for sample in _list(told["compiled"], MAX_COMPILED)], "measured": None}
+                     for problem in _list(operator["problems"], MAX_ITEMS)],
+        "notes": [_text(note) for note in _list(operator.get("notes", []), MAX_ITEMS)],
+        "recorded": _or_none(_recorded, operator.get("recorded")),
+        "compiled": [_sample(sample) for sample in _list(operator["compiled"], MAX_COMPILED)], "measured": None}
 
 
 def _recorded(told: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,43 +62,43 @@ def _config(told: Any) -> dict[str, Any]:
     return {_text(name): _value(value) for name, value in _pairs(told)}
 
 
-def _list(told: Any, most: int) -> list[Any]:
-    if not isinstance(told, list) or len(told) > most:
+def _list(value: Any, most: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > most:
         raise ValueError(f"no list of at most {most}")
-    return told
+    return value
 
 
-def _pairs(told: Any) -> list[tuple[Any, Any]]:
-    if not isinstance(told, dict) or len(told) > MAX_ITEMS:
+def _pairs(value: Any) -> list[tuple[Any, Any]]:
+    if not isinstance(value, dict) or len(value) > MAX_ITEMS:
         raise ValueError(f"nothing with at most {MAX_ITEMS} names")
-    return list(told.items())
+    return list(value.items())
 
 
-def _or_none(read: Callable[[Any], Any], told: Any) -> Any:
-    return None if told is None else read(told)
+def _or_none(read: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else read(value)
 
 
-def _whole(told: Any) -> int:
-    if not isinstance(told, int) or isinstance(told, bool) or not 0 <= told < 1 << 53:
+def _whole(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 53:
         raise ValueError("no whole number")
-    return told
+    return value
 
 
-def _number(told: Any) -> int | float:
-    if not isinstance(told, int | float) or isinstance(told, bool) or not math.isfinite(told) or not 0 <= told < 1 << 53:
+def _number(value: Any) -> int | float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or not 0 <= value < 1 << 53:
         raise ValueError("no number")
-    return told
+    return value
 
 
-def _value(told: Any) -> Any:
-    if told is None or isinstance(told, bool):
-        return told
-    if isinstance(told, int | float) and math.isfinite(told) and abs(told) < 1 << 63:
-        return told
-    return _text(told if isinstance(told, str) else str(told)[:MAX_TEXT])
+def _value(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float) and math.isfinite(value) and abs(value) < 1 << 63:
+        return value
+    return _text(value if isinstance(value, str) else str(value)[:MAX_TEXT])
 
 
-def _text(told: Any) -> str:
-    if not isinstance(told, str):
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
         raise ValueError("no text")
-    return told[:MAX_TEXT]
+    return value[:MAX_TEXT]

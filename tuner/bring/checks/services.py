@@ -159,11 +159,11 @@ def check_claim(check_id: int, worker: str) -> KernelCheck | None:
     return check
 
 
-def check_progress(check: KernelCheck, worker: str, told: Any) -> None:
+def check_progress(check: KernelCheck, worker: str, reply: Any) -> None:
     """Store and tell how many samples of how many are compiled; what is no such pair is left."""
-    if not isinstance(told, list) or len(told) != 2 or not all(type(step) is int and 0 <= step < MOST_SAMPLES for step in told):
+    if not isinstance(reply, list) or len(reply) != 2 or not all(type(step) is int and 0 <= step < MOST_SAMPLES for step in reply):
         return
-    compiled, samples = told
+    compiled, samples = reply
     if KernelCheck.leases.write(check.pk, worker, compiled=compiled, samples=samples):
         jobs.publish(f"check.{check.pk}", "progress", {"id": check.pk, "compiled": compiled, "samples": samples})
 
@@ -177,14 +177,14 @@ def check_step(check: KernelCheck, worker: str, what: Any, most_s: Any) -> None:
         check_publish(KernelCheck.objects.get(pk=check.pk))
 
 
-def check_done(check: KernelCheck, worker: str, told: Any) -> None:
+def check_done(check: KernelCheck, worker: str, reply: Any) -> None:
     """End a check with what its process answered; as failed where that is no answer."""
     try:
-        operators = read_operators(told)
+        operators = read_operators(reply)
     except Refused as error:
         check_fail(check, worker, str(error), "the file may have ended the process that imports it")
         return
-    adapters = _adapters_of_call(check, told)
+    adapters = _adapters_of_call(check, reply)
     if KernelCheck.leases.end(check.pk, worker, Status.DONE, result={**check.result, "operators": operators}, adapters=adapters):
         check_publish(KernelCheck.objects.get(pk=check.pk))
 

@@ -66,20 +66,20 @@ def source_text(source: Mapping[str, Any] | None) -> str:
 # ---- what the worker writes ----
 
 
-def check_fetched(check: KernelCheck, worker: str, told: Any) -> KernelCheck | None:
+def check_fetched(check: KernelCheck, worker: str, reply: Any) -> KernelCheck | None:
     """Store what was fetched, read like an upload, and return the row to go on with; None where the check has ended by it.
 
-    told  {"resolved", "files"} and either {"text", "siblings"} of the path or {"found": [{"path", "kernels"}]}
+    reply  {"resolved", "files"} and either {"text", "siblings"} of the path or {"found": [{"path", "kernels"}]}
     """
     named: dict[str, Any] = check.source or {}
     try:
-        source = {**named, "resolved": _resolved(told), "files": int(told["files"])}
-        if "found" in told:
-            source["found"] = _found(told["found"])
+        source = {**named, "resolved": _resolved(reply), "files": int(reply["files"])}
+        if "found" in reply:
+            source["found"] = _found(reply["found"])
             _end(check, worker, source)
             return None
         folder, _, file = named["path"].rpartition("/")
-        text, siblings = services.check_text(str(told["text"])), read_files(told["siblings"])
+        text, siblings = services.check_text(str(reply["text"])), read_files(reply["siblings"])
         siblings.pop(named["path"], None)
         answer = services.read_alone({"file": file, "text": text, "shape": check.shape, "dtype": check.dtype})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -93,16 +93,16 @@ def check_fetched(check: KernelCheck, worker: str, told: Any) -> KernelCheck | N
     return KernelCheck.objects.get(pk=check.pk)
 
 
-def _resolved(told: Mapping[str, Any]) -> str:
-    if not isinstance(told["resolved"], str) or not _HEX.match(told["resolved"]):
+def _resolved(reply: Mapping[str, Any]) -> str:
+    if not isinstance(reply["resolved"], str) or not _HEX.match(reply["resolved"]):
         raise ValueError("a commit that is none")
-    return told["resolved"]
+    return reply["resolved"]
 
 
-def _found(told: Any) -> list[dict[str, Any]]:
+def _found(reply: Any) -> list[dict[str, Any]]:
     """Return the files that hold kernels, at most MOST_FOUND, those whose path cannot be named left out."""
     files = []
-    for entry in list(told)[:MOST_FOUND]:
+    for entry in list(reply)[:MOST_FOUND]:
         try:
             path = check_path(entry["path"])
         except Refused:

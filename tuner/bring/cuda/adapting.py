@@ -21,16 +21,16 @@ from tuner.bring.references import NOT_INDEPENDENT
 from tuner.bring.write import Draft
 
 
-def read_kernel(source: CudaSource, each: RecordedCuda, told: Mapping[str, Any]) -> Any:
+def read_kernel(source: CudaSource, kernel: RecordedCuda, record: Mapping[str, Any]) -> Any:
     """Return a kernel as `calls` asks one: which arguments it writes and reads. What other code gets and the host returns, too."""
-    results = {tensor["storage"] for tensor in told.get("result", ())}
+    results = {tensor["storage"] for tensor in record.get("result", ())}
     arguments = []
     for argument in source.function.arguments:
-        description = each.launch["arguments"].get(argument.name, {})
+        description = kernel.launch["arguments"].get(argument.name, {})
         names = held_names(description)
         fields = fields_written(source.text, source.function.name, argument.name) if names and not argument.written else {}
         for name in names or [argument.name]:                         # of a struct the tensors whose addresses it holds
-            storage = each.launch["arguments"].get(name, {}).get("storage")
+            storage = kernel.launch["arguments"].get(name, {}).get("storage")
             field = name.removeprefix(f"{argument.name}_")
             is_field_written = fields.get(field, fields.get("") if len(names) == 1 else None)
             is_written = argument.written or is_field_written is True
@@ -52,8 +52,8 @@ _TAKEN = ("shape", "dtype", "device", "torch", "triton", "args", "out")
 class _CudaWriting(Writing):
     each: RecordedCuda
 
-    def __init__(self, each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression) -> None:
-        super().__init__(each, read_kernel(source, each, told), told, call, "", "")
+    def __init__(self, kernel: RecordedCuda, source: CudaSource, record: Mapping[str, Any], call: CallExpression) -> None:
+        super().__init__(kernel, read_kernel(source, kernel, record), record, call, "", "")
         self.source = source
         self.launch = {**self.launch, "constexprs": {}}         # of the template, which is no argument
         arguments = source.function.arguments
@@ -137,22 +137,22 @@ class _CudaWriting(Writing):
         return self.close(lines)
 
 
-def write_called_cuda(each: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression, file: str,
+def write_called_cuda(kernel: RecordedCuda, source: CudaSource, told: Mapping[str, Any], call: CallExpression, file: str,
                       macros: Mapping[str, int]) -> Draft:
     """Return the adapter of one kernel of a recorded call; `file` is its .cu file's name, which lies beside it. Raises Refused.
 
     macros  those that a build gives by -D, with their numbers
     """
-    if not each.dims:
-        raise Refused(f"{each.name}: nothing of the launch follows a number of the call, so its sizes are not told")
-    if not [name for name, argument in each.launch["arguments"].items() if argument["kind"] == "tensor"]:
-        raise Refused(f"{each.name}: the call gives it no tensor")
-    writing = _CudaWriting(each, source, told, call)
-    grid = writing.lambda_of([str(axis) for axis in each.grid])
+    if not kernel.dims:
+        raise Refused(f"{kernel.name}: nothing of the launch follows a number of the call, so its sizes are not told")
+    if not [name for name, argument in kernel.launch["arguments"].items() if argument["kind"] == "tensor"]:
+        raise Refused(f"{kernel.name}: the call gives it no tensor")
+    writing = _CudaWriting(kernel, source, told, call)
+    grid = writing.lambda_of([str(axis) for axis in kernel.grid])
     answer, record = writing.reference(), writing.record()
     arguments = writing.arguments()             # last: it raises for what the others had to ask
-    has_structs = any(argument["kind"] == "tuple" for argument in each.launch["arguments"].values())
-    parts = [f'"""{each.name} as an operator of Ridgepoint, from the call {in_docstring(call.text)}."""', "",
+    has_structs = any(argument["kind"] == "tuple" for argument in kernel.launch["arguments"].values())
+    parts = [f'"""{kernel.name} as an operator of Ridgepoint, from the call {in_docstring(call.text)}."""', "",
              "from pathlib import Path", "", "import torch", "import triton", "",
              f"from tuner.team.adapter import CudaKernel, CudaOperator, Dim, {'Struct, ' if has_structs else ''}launch_default", "",
              *([SMS] if writing.counts_sms else []),

@@ -64,20 +64,20 @@ def _build(part: HostPart, text: str, folder: Path, name: str, stem: str) -> Pat
     return library
 
 
-def say_errors(told: str, name: str, left_out: Sequence[str]) -> str:
+def say_errors(text: str, name: str, left_out: Sequence[str]) -> str:
     """Return the first errors of the file's own lines, else the first ones."""
-    errors = [(Path(match["file"]).name, match["line"], match["what"]) for match in _ERROR.finditer(told)]
+    errors = [(Path(match["file"]).name, match["line"], match["what"]) for match in _ERROR.finditer(text)]
     own = [error for error in errors if error[0] == name] or errors
     summary = "; ".join(f"{'' if file == name else f'{file} '}line {line}: {what}" for file, line, what in own[:3])
     hint = f" (left out: {', '.join(left_out[:6])})" if left_out else ""
-    if absent := _NOT_FOUND.search(told):
+    if absent := _NOT_FOUND.search(text):
         hint += next((f" ({package})" for pattern, package in _PACKAGES if pattern.match(absent[1])), "")
     if any(each.startswith(("cutlass/", "cute/")) for each in left_out) and re.search(r"cutlass|cute", summary):
         hint += (" (CUTLASS: its types are read where it is installed, pip install nvidia-cutlass; a host that launches its "
                  "kernels cannot be called)")
     if missing := re.search(r"[‘']([A-Z]\w*)[’'] was not declared", summary):
         hint += f" (a macro that the build gives: --shape {missing[1]}=NUMBER)"
-    return f"the host's part does not compile: {summary or told.strip()[-MOST_SAID:]}{hint}"[:2 * MOST_SAID]
+    return f"the host's part does not compile: {summary or text.strip()[-MOST_SAID:]}{hint}"[:2 * MOST_SAID]
 
 
 def _flags(uses_torch: bool) -> list[str]:

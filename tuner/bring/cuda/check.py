@@ -138,11 +138,11 @@ def _of_results(source: CudaSource) -> list[Problem]:
     return problems
 
 
-def _jobs(source: CudaSource, found: Found, dtype: str, shape: Mapping[str, int], samples: int) -> list[dict[str, Any]]:
+def _jobs(source: CudaSource, finding: Found, dtype: str, shape: Mapping[str, int], samples: int) -> list[dict[str, Any]]:
     without_value = any(not text and name not in shape for name, text in source.given.items())
-    if (source.params and not found.size) or without_value:         # a space that is too large, or that nothing of can run
+    if (source.params and not finding.size) or without_value:         # a space that is too large, or that nothing of can run
         return []
-    chosen = choose_samples(found.default, source.space(GPU), samples) if source.params else [{}]
+    chosen = choose_samples(finding.default, source.space(GPU), samples) if source.params else [{}]
     kind = C_TYPES.get(dtype, dtype)
     return [{"name": source.function.name, "config": config, "text": source.text, "file": str(source.file),
              "expression": expression_of(source, {**shape, **config}, kind), "threads": source.threads({**shape, **config}),
@@ -169,17 +169,17 @@ def expression_of(source: CudaSource, config: Mapping[str, Any], c_type: str) ->
     return function.qualified + (f"<{', '.join(arguments)}>" if arguments else "")
 
 
-def compile_jobs(found: Sequence[Found], jobs: list[dict[str, Any]], say: Callable[[int, int], None]) -> None:
+def compile_jobs(findings: Sequence[Found], jobs: list[dict[str, Any]], say: Callable[[int, int], None]) -> None:
     """Compile samples of what is found, and put into it what came of them."""
     if not jobs:
         return
     if not has_compiler():
-        for finding in found:
+        for finding in findings:
             finding.problems.append(Problem("nothing was compiled: NVIDIA's run-time compiler is not installed here", INSTALL))
         return
     answer = process.ask_child("tuner.bring.cuda.compiling", {"compile": jobs, "compile_s": COMPILE_S}, len(jobs), COMPILE_S, say)
     order = [job["config"] for job in jobs]
-    for finding in found:
+    for finding in findings:
         finding.compiled = sorted(answer.get("compiled", {}).get(finding.name, []),
                                   key=lambda line: (order.index(line["config"]), int(line["gpu"].removeprefix("sm_"))))
         if "failed" in answer:

@@ -63,13 +63,13 @@ def record_call(path: Path, call: str, dtype: str, macros: Mapping[str, int], st
     return recorded
 
 
-def _say_death(told: str) -> str:
+def _say_death(text: str) -> str:
     """Return what the death of the process that makes the call means."""
-    if "ended with -11:" in told or "ended with -7:" in told:           # SIGSEGV, SIGBUS
+    if "ended with -11:" in text or "ended with -7:" in text:           # SIGSEGV, SIGBUS
         return "the host function reads memory of a tensor, which has none here, or calls what has no stand-in"
-    if "symbol lookup error" in told:
-        return f"the host function calls what has no stand-in: {told.rpartition(':')[2].strip()}"
-    return told
+    if "symbol lookup error" in text:
+        return f"the host function calls what has no stand-in: {text.rpartition(':')[2].strip()}"
+    return text
 
 
 def sources_of(path: Path, told: Mapping[str, Any] | None = None) -> dict[str, CudaSource]:
@@ -176,14 +176,14 @@ def _argument(name: str, value: Mapping[str, Any], written: bool) -> dict[str, A
 Drafts = list[tuple[RecordedCuda, CudaSource, Draft | Refused]]
 
 
-def drafts_of(path: Path, told: Mapping[str, Any], call: CallExpression, name: str = "", macros: Mapping[str, int] | None = None
+def drafts_of(path: Path, record: Mapping[str, Any], call: CallExpression, name: str = "", macros: Mapping[str, int] | None = None
               ) -> Drafts:
     """Return (what was recorded, kernel, its adapter or Refused) of each kernel that a record launches. Raises Refused."""
     drafts: Drafts = []
-    for each, source in understand_cuda(told, sources_of(path, told)):
+    for each, source in understand_cuda(record, sources_of(path, record)):
         if name in ("", each.name):
             try:
-                drafts.append((each, source, write_called_cuda(each, source, told, call, path.name, macros or {})))
+                drafts.append((each, source, write_called_cuda(each, source, record, call, path.name, macros or {})))
             except Refused as refused:
                 drafts.append((each, source, refused))
     return drafts

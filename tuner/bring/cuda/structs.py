@@ -14,11 +14,11 @@ from tuner.tuning.cuda.source import Source
 from tuner.tuning.cuda.text import read_text
 
 
-def lift_tensors(told: Mapping[str, Any]) -> dict[str, Any]:
+def lift_tensors(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record in which tensors of structs are arguments."""
-    again = {key: [{**trial, "launches": [_lifted(launch) for launch in trial["launches"]]} for trial in told.get(key, ())]
+    again = {key: [{**trial, "launches": [_lifted(launch) for launch in trial["launches"]]} for trial in record.get(key, ())]
              for key in ("with_sizes", "with_choices")}
-    return {**told, **again, "launches": [_lifted(launch) for launch in told["launches"]]}
+    return {**record, **again, "launches": [_lifted(launch) for launch in record["launches"]]}
 
 
 def _lifted(launch: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def fields_of(tree: ast.expr) -> list[str]:
     return list(dict.fromkeys(key for key in keys if isinstance(key, str) and key.isascii() and key.isidentifier()))
 
 
-def held_names(one: Mapping[str, Any]) -> list[str]:
+def held_names(argument: Mapping[str, Any]) -> list[str]:
     """Return the arguments that stand for the tensors of a struct; [] of what is none, or holds none."""
-    if one.get("kind") != "tuple":
+    if argument.get("kind") != "tuple":
         return []
-    return [word["value"] for word in one["value"] if word["kind"] == "str"]
+    return [word["value"] for word in argument["value"] if word["kind"] == "str"]

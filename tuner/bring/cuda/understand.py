@@ -21,25 +21,25 @@ _LARGE, _FEW = 1024, 64
 _OF_A_BLOCK = re.compile(r"Block[A-Z]\w+$")
 
 
-def understand_cuda(told: Mapping[str, Any], sources: Mapping[str, CudaSource]) -> list[tuple[RecordedCuda, CudaSource]]:
+def understand_cuda(record: Mapping[str, Any], sources: Mapping[str, CudaSource]) -> list[tuple[RecordedCuda, CudaSource]]:
     """Return each kernel that the call launches and the text holds, in the order of the launches. Raises Refused for no record."""
     by_name: dict[str, tuple[RecordedCuda, CudaSource]] = {}
-    told = lift_tensors(told)
-    for index, launch in enumerate(told["launches"]):
+    record = lift_tensors(record)
+    for index, launch in enumerate(record["launches"]):
         name = launch["kernel"]
         if any(type(launch["options"].get(axis)) is not int for axis in (*BLOCK, SMEM)) or len(launch["grid"]) > len(BLOCK):
             raise Refused("no record of a launch of CUDA C++")
         if name not in by_name and name in sources:
-            by_name[name] = _understand(told, index, launch, sources[name]), sources[name]
+            by_name[name] = _understand(record, index, launch, sources[name]), sources[name]
     return list(by_name.values())
 
 
-def _understand(told: Mapping[str, Any], at: int, launch: dict[str, Any], source: CudaSource) -> RecordedCuda:
+def _understand(record: Mapping[str, Any], index: int, launch: dict[str, Any], source: CudaSource) -> RecordedCuda:
     names = [parameter.name for parameter in source.function.template]        # the compiler tells names of types as well
     launch = {**launch, "constexprs": {name: launch["constexprs"][name] for name in names if name in launch["constexprs"]}}
-    entry = RecordedCuda(at, launch)
-    points = [point for point in read_again(told, at, launch) if not _overflows(launch, point)]
-    entry.dims, entry.ties = name_dims(told, launch, points), dict(source.tied)
+    entry = RecordedCuda(index, launch)
+    points = [point for point in read_again(record, index, launch) if not _overflows(launch, point)]
+    entry.dims, entry.ties = name_dims(record, launch, points), dict(source.tied)
     moved = _moved(source, points)
     for name, values in source.params.items():
         value = _value_of(launch, name, source)
@@ -110,9 +110,9 @@ def _strides(source: CudaSource) -> bool:
     return steps and not source.function.dynamic_shared
 
 
-def _overflows(launch: Mapping[str, Any], one: Again) -> bool:
+def _overflows(launch: Mapping[str, Any], again: Again) -> bool:
     """Return whether a large number of the launch is none in another call: the host's own arithmetic has too few bits for it."""
-    return any(entry["kind"] == "int" and entry["value"] > _LARGE and one.launch["arguments"].get(name, {}).get("value", 1) <= 0
+    return any(entry["kind"] == "int" and entry["value"] > _LARGE and again.launch["arguments"].get(name, {}).get("value", 1) <= 0
                for name, entry in launch["arguments"].items())
 
 
@@ -149,9 +149,9 @@ def _moved(source: CudaSource, points: Sequence[Again]) -> dict[str, list[Again]
     return runs_by_name
 
 
-def _chosen(one: Again) -> dict[str, Any]:
-    return {**{name: constexpr["value"] for name, constexpr in one.launch["constexprs"].items()},
-            **{name: one.launch["options"][name] for name in BLOCK}}
+def _chosen(again: Again) -> dict[str, Any]:
+    return {**{name: constexpr["value"] for name, constexpr in again.launch["constexprs"].items()},
+            **{name: again.launch["options"][name] for name in BLOCK}}
 
 
 def _is_tied(name: str, moved: Sequence[Again], base: Again, params: Collection[str]) -> bool:
@@ -160,9 +160,9 @@ def _is_tied(name: str, moved: Sequence[Again], base: Again, params: Collection[
                                  if other in BLOCK and base.launch["options"][other] == base.launch["options"][name])
 
 
-def _differs(base: Again, one: Again) -> bool:
+def _differs(base: Again, again: Again) -> bool:
     """Return whether tensors' extents or numbers of a launch are others; storages of two calls are never the same."""
     def plain(launch: Mapping[str, Any]) -> list[Any]:
         return [(spec["kind"], spec.get("value") if spec["kind"] != "tuple" else None, spec.get("shape"), spec.get("strides"))
                 for spec in launch["arguments"].values()]
-    return plain(base.launch) != plain(one.launch)
+    return plain(base.launch) != plain(again.launch)

@@ -61,14 +61,14 @@ def thaw(entry: Mapping[str, Any]) -> Entry:
     return Entry(**{**entry, "key": Key(**entry["key"]), "state": State(entry["state"]), "origin": Origin(entry["origin"])})
 
 
-def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unknown_loss) -> dict[str, Any]:
-    """Return the document that a client reads; `wanted`: GPU, capability, toolkit, driver."""
+def resolve(name: str, content: Mapping[str, Any], request: Key, loss: Loss = unknown_loss) -> dict[str, Any]:
+    """Return the document that a client reads; `request`: GPU, capability, toolkit, driver."""
     buckets: dict[tuple[str, str, str], list[Ways]] = {}
     holds: list[dict[str, Any]] = []
     for entry in map(thaw, content["entries"]):
         operator = content["operators"][entry.key.operator]
         policy, exact = Buckets.from_json(operator["policy"]), operator["exact"]
-        key = replace(wanted, operator=entry.key.operator, dtype=entry.key.dtype)
+        key = replace(request, operator=entry.key.operator, dtype=entry.key.dtype)
         ways = Ways(entry, _match_home(entry, key, exact, policy, loss, entry.shape or None),
                     _match_home(entry, key, exact, policy, loss, None), _match_away(entry, key, exact, policy, loss))
         if len(holds) < MOST_HELD and (why := _why_held(entry, key, exact, policy, loss)):
@@ -80,9 +80,9 @@ def resolve(name: str, content: Mapping[str, Any], wanted: Key, loss: Loss = unk
                   key=lambda ways: _list_order(ways.entry))
     rows = [{**_row_json(ways), "plain": content["plain"].get(str(ways.entry.id))} for ways in pool]
     return {"version": VERSION, "id": name, "verified": content.get("verified", False),
-            "gpu": wanted.gpu, "compute_capability": wanted.compute_capability,
-            "toolkit": wanted.toolkit,
-            "why": {str(rule): why_of(rule, wanted.toolkit) for rule in WHY}, "operators": content["operators"],
+            "gpu": request.gpu, "compute_capability": request.compute_capability,
+            "toolkit": request.toolkit,
+            "why": {str(rule): why_of(rule, request.toolkit) for rule in WHY}, "operators": content["operators"],
             "entries": rows, "held": holds}
 
 

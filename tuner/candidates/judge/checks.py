@@ -64,9 +64,9 @@ def errors_of(verdict: Verdict) -> dict[str, float | None]:
             "worst_error": verdict.worst if math.isfinite(verdict.worst) else None}
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bits(tensor: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether two tensors hold the same bits, NaN included."""
-    return bool(torch.equal(_bytes(one), _bytes(other)))
+    return bool(torch.equal(_bytes(tensor), _bytes(other)))
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:

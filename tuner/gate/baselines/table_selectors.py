@@ -83,11 +83,11 @@ def _drift(baseline: Baseline) -> float | None:
     return float(ends[0] / ends[1])
 
 
-def choose_environment(suite: Suite, asked: Mapping[str, str]) -> tuple[Env | None, list[dict[str, Any]]]:
+def choose_environment(suite: Suite, query: Mapping[str, str]) -> tuple[Env | None, list[dict[str, Any]]]:
     """Return the environment asked for (else that of the newest run), and all there are."""
     every = environment_counts(suite)
     fits = [row["env"] for row in every
-            if all(getattr(row["env"], name) == asked[name] for name in Env.__dataclass_fields__ if asked.get(name) is not None)]
+            if all(getattr(row["env"], name) == query[name] for name in Env.__dataclass_fields__ if query.get(name) is not None)]
     return (fits or [row["env"] for row in every] or [None])[0], every
 
 

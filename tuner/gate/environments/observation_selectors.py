@@ -99,10 +99,10 @@ def load_cells(suite: Suite, *, kernels: Collection[str] | None = None, recorded
                   " and ".join(filter(None, left)))
 
 
-def _places(seen: Iterable[tuple[Any, ...]]) -> dict[int, set[tuple[Any, ...]]]:
+def _places(observations: Iterable[tuple[Any, ...]]) -> dict[int, set[tuple[Any, ...]]]:
     """Build -> where it was measured."""
     places: dict[int, set[tuple[Any, ...]]] = {}
-    for build, *place in seen:
+    for build, *place in observations:
         places.setdefault(build, set()).add(tuple(place))
     return places
 

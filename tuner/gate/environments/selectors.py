@@ -84,14 +84,14 @@ def load_picture(suite: Suite, *, kernel: str = "", recorded: bool = False, befo
                    fact_changes(cells.observations)[:MOST_FACT_CHANGES])
 
 
-def build_matrix(held: Cells, *, single: bool) -> Matrix:
+def build_matrix(cells: Cells, *, single: bool) -> Matrix:
     """Return builds across, environments down, each against the reference cell."""
     logs: dict[tuple[str, Environment], dict[str, list[float]]] = {}
-    for sample, where in zip(held.observations, held.where, strict=True):
+    for sample, where in zip(cells.observations, cells.where, strict=True):
         logs.setdefault((sample.factors["build"], where), {}).setdefault(sample.kernel, []).append(math.log(sample.us))
     centres = {key: {kernel: median(values) for kernel, values in kernels.items()} for key, kernels in logs.items()}
-    builds = held.builds[-MOST_COLUMNS:]
-    reference = next(((build, where) for where in held.environments for build in builds if (build, where) in centres), None)
+    builds = cells.builds[-MOST_COLUMNS:]
+    reference = next(((build, where) for where in cells.environments for build in builds if (build, where) in centres), None)
 
     def cell(build: str, where: Environment) -> Cell:
         kernels = centres.get((build, where))
@@ -102,41 +102,41 @@ def build_matrix(held: Cells, *, single: bool) -> Matrix:
                     math.exp(next(iter(kernels.values()))) if single else None,
                     math.exp(sum(shared) / len(shared)) if shared else None, (build, where) == reference)
 
-    return Matrix(held.environments, builds, [(where, [cell(build, where) for build in builds]) for where in held.environments],
-                  reference, len(held.builds) - len(builds))
+    return Matrix(cells.environments, builds, [(where, [cell(build, where) for build in builds]) for where in cells.environments],
+                  reference, len(cells.builds) - len(builds))
 
 
 # ---- who did it ----
 
-def compare_cells(held: Cells, before: tuple[str, Environment] | None = None,
+def compare_cells(cells: Cells, before: tuple[str, Environment] | None = None,
              after: tuple[str, Environment] | None = None) -> CellComparison | None:
     """Return what build and environment did between two cells; None without two environments, and none named."""
-    after = after or held.newest
-    before = before or (_cell_before(held, after) if after else None)
+    after = after or cells.newest
+    before = before or (_cell_before(cells, after) if after else None)
     if before is None or after is None or before == after:
         return None
     by_kernel: dict[str, list[Observation]] = {}
     measured: dict[str, set[tuple[str, Environment]]] = {}
-    for sample, where in zip(held.observations, held.where, strict=True):
+    for sample, where in zip(cells.observations, cells.where, strict=True):
         by_kernel.setdefault(sample.kernel, []).append(sample)
         measured.setdefault(sample.kernel, set()).add((sample.factors["build"], where))
     old, new = _factors(before), _factors(after)
     results = [(kernel, explain(rows, old, new)) for kernel, rows in by_kernel.items() if {before, after} <= measured[kernel]]
     results.sort(key=lambda one: (KINDS.index(one[1].kind), -abs(math.log(_ratio(one[1])))))
     counts = Counter(explanation.kind for _, explanation in results)
-    return CellComparison(before, after, (_name(held, before), _name(held, after)), results,
+    return CellComparison(before, after, (_name(cells, before), _name(cells, after)), results,
                           _comparison_sentence(before, after, results, counts), counts)
 
 
-def _cell_before(held: Cells, after: tuple[str, Environment]) -> tuple[str, Environment] | None:
+def _cell_before(cells: Cells, after: tuple[str, Environment]) -> tuple[str, Environment] | None:
     """Of another environment, seen before, the same GPU first: the same build where it was measured there, else its newest."""
     build, where = after
-    others = [place for place in held.environments if place != where]
-    others.sort(key=lambda one: (one.gpu == where.gpu, held.environments.index(one)))
+    others = [place for place in cells.environments if place != where]
+    others.sort(key=lambda one: (one.gpu == where.gpu, cells.environments.index(one)))
     if not others:
         return None
-    there = [sample.factors["build"] for sample, place in zip(held.observations, held.where, strict=True) if place == others[-1]]
-    return (build if build in there else max(there, key=held.builds.index)), others[-1]
+    there = [sample.factors["build"] for sample, place in zip(cells.observations, cells.where, strict=True) if place == others[-1]]
+    return (build if build in there else max(there, key=cells.builds.index)), others[-1]
 
 
 def _factors(cell: tuple[str, Environment]) -> dict[str, str]:
@@ -271,9 +271,9 @@ def _cell_json(cell: tuple[str, Environment]) -> Any:
     return {"build": cell[0], "environment": plain(cell[1])}
 
 
-def cell_names(found: Picture) -> list[tuple[str, str]]:
+def cell_names(picture: Picture) -> list[tuple[str, str]]:
     """Return (name in the URL, words) of every cell that was measured, newest build first."""
-    cells = found.cells
+    cells = picture.cells
     there = {(sample.factors["build"], where) for sample, where in zip(cells.observations, cells.where, strict=True)}
     return [(_name(cells, (build, where)), f"{build} · {_driver_first(where)}") for build in reversed(cells.builds)
             for where in reversed(cells.environments) if (build, where) in there]
@@ -284,16 +284,16 @@ def _driver_first(where: Environment) -> str:
     return ", ".join(filter(None, (f"driver {where.driver}" if where.driver else "", where.toolkit, where.gpu)))
 
 
-def _name(held: Cells, cell: tuple[str, Environment]) -> str:
+def _name(cells: Cells, cell: tuple[str, Environment]) -> str:
     """"2|abc": the place of the environment in the order of first runs, and the build."""
-    return f"{held.environments.index(cell[1])}|{cell[0]}"
+    return f"{cells.environments.index(cell[1])}|{cell[0]}"
 
 
-def _cell_of_name(held: Cells, name: str) -> tuple[str, Environment] | None:
+def _cell_of_name(cells: Cells, name: str) -> tuple[str, Environment] | None:
     """What a name in the URL means; None where it means nothing."""
     place, _, build = name.partition("|")
-    if not (place.isascii() and place.isdecimal() and len(place) < 6 and int(place) < len(held.environments)):
+    if not (place.isascii() and place.isdecimal() and len(place) < 6 and int(place) < len(cells.environments)):
         return None
-    cell = (build, held.environments[int(place)])
-    there = ((sample.factors["build"], where) for sample, where in zip(held.observations, held.where, strict=True))
+    cell = (build, cells.environments[int(place)])
+    there = ((sample.factors["build"], where) for sample, where in zip(cells.observations, cells.where, strict=True))
     return cell if cell in there else None

@@ -173,11 +173,11 @@ class SeriesApi(APIView):
                             "series": [series_json(curve) for curve in series]})
 
 
-def series_json(one: Series) -> SeriesJson:
+def series_json(series: Series) -> SeriesJson:
     """Return the JSON of one series: its builds, oldest first, and its changes."""
-    return {"kernel": one.kernel.key, "family": one.kernel.family, "computed": one.computed,
-            "builds": [make_answer(PointJson, point, build=point.build.name, at=point.build.at) for point in one.points],
-            "changes": [plain(step) for step in one.steps]}
+    return {"kernel": series.kernel.key, "family": series.kernel.family, "computed": series.computed,
+            "builds": [make_answer(PointJson, point, build=point.build.name, at=point.build.at) for point in series.points],
+            "changes": [plain(step) for step in series.steps]}
 
 
 class RegressionsJson(Paged):

@@ -75,10 +75,10 @@ def read_choice(query: Mapping[str, str]) -> Choice | None:
     return Choice(suite, where, branch, fields["kernel"], tuple(places), tuple(branches), missed)
 
 
-def _fits(place: Mapping[str, Any], asked: Mapping[str, str]) -> bool:
-    if asked["on"]:
-        return bool(place["text"] == asked["on"])
-    return all(asked[name] in ("", place[name]) for name in ("gpu", "toolkit", "driver"))
+def _fits(place: Mapping[str, Any], query: Mapping[str, str]) -> bool:
+    if query["on"]:
+        return bool(place["text"] == query["on"])
+    return all(query[name] in ("", place[name]) for name in ("gpu", "toolkit", "driver"))
 
 
 HEAT_BUILDS, HEAT_KERNELS = 8, 40
@@ -210,17 +210,17 @@ def baseline_marks(kernel: SuiteKernel, gpu: str) -> dict[str, str]:
             if change.build is not None and change.kernel_id in (None, kernel.pk) and change.action in words}
 
 
-def heat_cells(one: Series, builds: Sequence[Build], said: Mapping[tuple[int, str], Verdict]) -> list[Cell]:
+def heat_cells(series: Series, builds: Sequence[Build], said: Mapping[tuple[int, str], Verdict]) -> list[Cell]:
     """Return the kernel's cell in each of these builds."""
     near: dict[int, tuple[Point, float | None]] = {}            # the newest of them first: mostly all that is asked
     oldest = min(map(position, builds))
-    for index in range(len(one.points) - 1, -1, -1):
-        point = one.points[index]
+    for index in range(len(series.points) - 1, -1, -1):
+        point = series.points[index]
         if position(point.build) < oldest:
             break
-        near[point.build.pk] = point, one.points[index - 1].median_us if index else None
-    steps = {step.build: step for step in one.steps}
-    return [_heat_cell(near.get(build.pk), said.get((one.kernel.pk, build.name)), steps.get(build.name))
+        near[point.build.pk] = point, series.points[index - 1].median_us if index else None
+    steps = {step.build: step for step in series.steps}
+    return [_heat_cell(near.get(build.pk), said.get((series.kernel.pk, build.name)), steps.get(build.name))
             for build in builds]
 
 
@@ -231,12 +231,12 @@ def _heat_cell(found: tuple[Point, float | None] | None, verdict: Verdict | None
     return Cell(point.median_us, len(point.us), point.median_us / before_us if before_us else None, verdict, step)
 
 
-def _kernel_row(one: Series, said: Mapping[tuple[int, str], Verdict], watched: Sequence[Regression], newest: Build) -> KernelRow:
-    build = one.points[-1].build
-    cell = heat_cells(one, [build], said)[0]
-    step = one.steps[-1] if one.steps else None
-    regression = next((row for row in watched if one.kernel.key in row.kernels), None)
-    return KernelRow(one, cell, build, step, regression, len(one.since), build.pk != newest.pk)
+def _kernel_row(series: Series, said: Mapping[tuple[int, str], Verdict], watched: Sequence[Regression], newest: Build) -> KernelRow:
+    build = series.points[-1].build
+    cell = heat_cells(series, [build], said)[0]
+    step = series.steps[-1] if series.steps else None
+    regression = next((row for row in watched if series.kernel.key in row.kernels), None)
+    return KernelRow(series, cell, build, step, regression, len(series.since), build.pk != newest.pk)
 
 
 def _worst_first(row: KernelRow) -> tuple[bool, float, int]:
@@ -305,7 +305,7 @@ def _bisect_ends(page: Page) -> tuple[str, str]:
     return (step.good, step.bad) if step is not None and step.slower else ("", "")
 
 
-def _planned_build(name: str, found: Bisect) -> PlannedBuild:
-    side = "next" if name in found.plan.measure else found.sides.get(name, "")
+def _planned_build(name: str, bisect: Bisect) -> PlannedBuild:
+    side = "next" if name in bisect.plan.measure else bisect.sides.get(name, "")
     sign, title = WORDS.get(side, WORDS[""])
     return PlannedBuild(name, f"is-{side}" if side else "", sign, title)

@@ -45,17 +45,17 @@ def page_sentence(page: Page) -> str:
     return f"Did we get slower? No: no change to a slower speed among {looked}."
 
 
-def series_text(one: Series, verdicts: Mapping[str, str] | None = None) -> str:
+def series_text(series: Series, verdicts: Mapping[str, str] | None = None) -> str:
     """The large picture in words. `verdicts`: build -> what its gate said."""
-    levels = [point.median_us for point in one.points if point.median_us]
-    first, last = one.points[0].build.name, one.points[-1].build.name
-    text = (f"{one.kernel.key}: run medians of {plural(len(one.points), 'build')} from {first} to {last}, "
+    levels = [point.median_us for point in series.points if point.median_us]
+    first, last = series.points[0].build.name, series.points[-1].build.name
+    text = (f"{series.kernel.key}: run medians of {plural(len(series.points), 'build')} from {first} to {last}, "
             f"{us_text(min(levels))} to {us_text(max(levels))} µs; {last} is at {us_text(levels[-1])} µs.")
     slower = [build for build, verdict in (verdicts or {}).items() if verdict == "SLOWER"]
     if slower:
         text += f" A gate says SLOWER of {', '.join(slower[-5:])}."
-    if one.steps:
-        return f"{text} {' '.join(step_text(step) for step in one.steps)}"
+    if series.steps:
+        return f"{text} {' '.join(step_text(step) for step in series.steps)}"
     return f"{text} {'No change of level is sure yet: two builds at a speed make one.' if slower else 'No change of level.'}"
 
 

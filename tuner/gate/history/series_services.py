@@ -27,14 +27,14 @@ Action = BaselineChange.Action
 STILL_SLOW = 0.01           # over the old speed: a kernel that came nearer was over it
 
 
-def update_drifts(suite: Suite, env: Mapping[str, str], found: Sequence[Series]) -> list[Regression]:
+def update_drifts(suite: Suite, env: Mapping[str, str], all_series: Sequence[Series]) -> list[Regression]:
     """Open a drift for kernels that moved by more than the floor since their pinned baseline although no gate was SLOWER; close
     those that are back. Returns rows that are new or changed. The caller holds the suite's lock."""
     rows = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.DRIFT, **env).select_related("build", "good"))
     steps = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, state__in=Regression.WATCHED, **env))
     changes = list(BaselineChange.objects.filter(suite=suite, gpu__in=["", env["gpu"]]).select_related("build"))
     touched: dict[int, Regression] = {}
-    for curve in found:
+    for curve in all_series:
         floor = rule_of(suite.rule, curve.kernel.rule).floor
         own = [row for row in rows if row.family == curve.kernel.family]
         watched = next((row for row in own if row.state in row.WATCHED), None)
@@ -59,29 +59,29 @@ def update_drifts(suite: Suite, env: Mapping[str, str], found: Sequence[Series])
     return list(touched.values())
 
 
-def _since_pin(one: Series, changes: Sequence[BaselineChange], rows: Sequence[Regression]) -> list[Point]:
+def _since_pin(series: Series, changes: Sequence[BaselineChange], rows: Sequence[Regression]) -> list[Point]:
     """The kernel's builds from its pinned baseline on: what a person pinned or accepted last, else the oldest that is kept; after a
     drift that was answered, from its last build on."""
-    starts = [position(row.build) for row in rows if one.kernel.key in row.kernels]
-    marks = [change for change in changes if change.kernel_id in (None, one.kernel.pk) and change.build is not None]
+    starts = [position(row.build) for row in rows if series.kernel.key in row.kernels]
+    marks = [change for change in changes if change.kernel_id in (None, series.kernel.pk) and change.build is not None]
     last = next((change for change in marks if change.action in (Action.PIN, Action.INTENDED)), None)
     if last is not None and last.build is not None:
         starts.append(position(last.build))
     start = max(starts, default=None)
-    return [point for point in one.points if point.us and (start is None or position(point.build) >= start)]
+    return [point for point in series.points if point.us and (start is None or position(point.build) >= start)]
 
 
-def _has_slower_gate(one: Series, env: Mapping[str, str], points: Sequence[Point]) -> bool:
+def _has_slower_gate(series: Series, env: Mapping[str, str], points: Sequence[Point]) -> bool:
     """Whether a gate said SLOWER of the kernel in one of these builds and that still holds: it is known, and no drift."""
-    rows = Regression.objects.filter(suite=one.kernel.suite_id, kind=Regression.Kind.STEP, family=one.kernel.family,
+    rows = Regression.objects.filter(suite=series.kernel.suite_id, kind=Regression.Kind.STEP, family=series.kernel.family,
                                      build__in=[point.build.pk for point in points[1:]], **env)
     regressions = rows.exclude(state=Regression.State.FIXED).filter(Q(found_by="gate") | Q(told_by__isnull=False)).distinct()
-    return any(one.kernel.key in row.kernels for row in regressions)
+    return any(series.kernel.key in row.kernels for row in regressions)
 
 
-def _is_back(row: Regression, one: Series, floor: float) -> bool:
+def _is_back(row: Regression, series: Series, floor: float) -> bool:
     """Whether the newest builds are within the floor of the pinned baseline again."""
-    points = [point for point in one.points if point.median_us]
+    points = [point for point in series.points if point.median_us]
     later = [point for point in points if position(point.build) > position(row.build)]
     first = next((index for index, point in enumerate(points) if row.good is not None and point.build.pk == row.good_id), None)
     if first is None or len(later) < ENDS:
@@ -185,13 +185,13 @@ def _update_line(suite: Suite, branch: str, env: Mapping[str, Any]) -> int:
 
 # ---- regressions ----
 
-def _update_regressions(suite: Suite, env: Mapping[str, str], found: Sequence[Series],
+def _update_regressions(suite: Suite, env: Mapping[str, str], all_series: Sequence[Series],
                         builds: Mapping[str, Build]) -> list[Regression]:
     """Slower steps as rows, one for each family and range of builds; what is back at its old speed, or did not last, is closed."""
     rows = list(Regression.objects.filter(suite=suite, kind=Regression.Kind.STEP, **env).select_related("build", "good"))
     meant, floor = _intended_changes(suite, env["gpu"]), rule_of(suite.rule).floor
     touched: dict[int, Regression] = {}
-    for curve in found:
+    for curve in all_series:
         for step in curve.steps:
             if step.ratio < 1 + floor or _is_intended(curve.kernel, step, meant, builds):
                 continue
@@ -205,7 +205,7 @@ def _update_regressions(suite: Suite, env: Mapping[str, str], found: Sequence[Se
                 touched[row.pk] = row
             elif _narrow_down(row, curve.kernel, step, builds):
                 touched[row.pk] = row
-    of_key = {curve.kernel.key: curve for curve in found}
+    of_key = {curve.kernel.key: curve for curve in all_series}
     for row in rows:
         if row.state in row.WATCHED and row.build.name in builds and _close_if_over(row, of_key, builds, floor):
             touched[row.pk] = row
@@ -253,18 +253,18 @@ def _standing_regression(one: Series, step: Step, rows: Iterable[Regression], bu
     return None
 
 
-def _speed_before(row: Regression, one: Series, steps: Iterable[Step], builds: Mapping[str, Build]) -> float | None:
+def _speed_before(row: Regression, series: Series, steps: Iterable[Step], builds: Mapping[str, Build]) -> float | None:
     """Of the series before the regression, µs; None where the series shows no step there."""
-    return next((step.before_us for step in steps if step.slower and _regression_of_step(one.kernel, step, [row], builds)), None)
+    return next((step.before_us for step in steps if step.slower and _regression_of_step(series.kernel, step, [row], builds)), None)
 
 
-def _grow(row: Regression, one: Series, step: Step, builds: Mapping[str, Build], floor: float) -> bool:
-    before = _speed_before(row, one, one.steps, builds)
+def _grow(row: Regression, series: Series, step: Step, builds: Mapping[str, Build], floor: float) -> bool:
+    before = _speed_before(row, series, series.steps, builds)
     ratio = step.after_us / before if before else (row.ratio or 1.0) * step.ratio
     if row.ratio is not None and ratio <= row.ratio * (1 + floor):
         return False
     note_growth(row, builds[step.bad], ratio, "the series")
-    row.ratio, row.low, row.high, row.why = ratio, None, None, _step_reason(one.kernel, step)
+    row.ratio, row.low, row.high, row.why = ratio, None, None, _step_reason(series.kernel, step)
     row.save()
     return True
 

@@ -252,7 +252,7 @@ def _noise(medians: Floats) -> float:
 
 # ---- where it could be ----
 
-def _likely_range(medians: Floats, at: int, noise: float) -> tuple[int, int]:
+def _likely_range(medians: Floats, index: int, noise: float) -> tuple[int, int]:
     """(last build surely before, first surely after) of one change: other places of it that explain the medians nearly as well.
 
     The likelihood-ratio set of Siegmund (1988) for normal noise; `PLAUSIBLE` is checked by simulation in the tests.
@@ -260,8 +260,8 @@ def _likely_range(medians: Floats, at: int, noise: float) -> tuple[int, int]:
     ends = np.arange(1, len(medians))
     sums = np.cumsum(medians - medians.mean())[:-1]
     explained = sums ** 2 * len(medians) / (ends * (len(medians) - ends))        # sum of squares that a split before `end` explains
-    near = ends[explained >= explained[at - 1] - PLAUSIBLE * noise ** 2]
-    first, last = at, at
+    near = ends[explained >= explained[index - 1] - PLAUSIBLE * noise ** 2]
+    first, last = index, index
     while first - 1 in near:
         first -= 1
     while last + 1 in near:

@@ -74,8 +74,8 @@ def percent_text(ratio: float | None) -> str:
     return "—" if ratio is None else f"{100 * (ratio - 1):+.2f} %".replace("-", "−")
 
 
-def level_of(one: Observation, factor: str) -> str:
-    return str(one.factors.get(factor) or "unknown")
+def level_of(observation: Observation, factor: str) -> str:
+    return str(observation.factors.get(factor) or "unknown")
 
 
 MISFIT_ALPHA = 0.01        # below it, cells that do not add up are no chance

@@ -104,9 +104,9 @@ def _two_factors(one: Observation) -> Observation:
     return Observation(one.kernel, one.us, {BUILD: level_of(one, BUILD), ENVIRONMENT: _environment(one)}, one.facts)
 
 
-def _environment(one: Observation) -> str:
+def _environment(observation: Observation) -> str:
     """"NVIDIA H200, cuda 13.0, driver 580.159": the levels of everything but the build, as one."""
-    named = [(name, level_of(one, name)) for name in ("gpu", *FACTORS[1:-1])]
+    named = [(name, level_of(observation, name)) for name in ("gpu", *FACTORS[1:-1])]
     return ", ".join(value if name == "gpu" else f"{name} {value}" for name, value in named if value != "unknown") or "unknown"
 
 

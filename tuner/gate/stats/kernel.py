@@ -121,13 +121,13 @@ def prepare_pair(pair: Pair, earlier: EarlierLevel | None = None, floor: float =
     return PreparedPair(pair, baseline, candidate, problem, earlier.name if is_back else "", noise.residuals(before.p50))
 
 
-def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
+def compute_p_values(pair: PreparedPair, alpha: float, kernels: int) -> PValues:
     """Return one-sided p values of p50, p95 and mean, corrected for having looked at all of them.
 
     Where the runs are too few for that in a suite of so many kernels, the mean is left out (its p is 1), then the p95, and the p50
     has the whole level to itself. Where they are too few even for that, runs that are apart are told by their spread.
     """
-    sides = seen.candidate, seen.baseline
+    sides = pair.candidate, pair.baseline
     numbers = [(side.p50, *(number for number in (side.p95, side.mean) if number is not None)) for side in sides]
     have = min(map(len, numbers))
     smallest = smallest_p(len(sides[0].p50), len(sides[1].p50))
@@ -140,22 +140,22 @@ def compute_p_values(seen: PreparedPair, alpha: float, kernels: int) -> PValues:
         p_values = joint_p(first, second) if min(alone) <= alpha else [min(1.0, p * len(alone)) for p in alone]
         ways.append([*p_values, *[1.0] * (have - tested)])
     if smallest > alpha / kernels:
-        _tell_by_spread(seen, ways)
+        _tell_by_spread(pair, ways)
     return PValues(tuple(ways[0]), tuple(ways[1]))
 
 
-def _tell_by_spread(seen: PreparedPair, ways: list[list[float]]) -> None:
+def _tell_by_spread(pair: PreparedPair, ways: list[list[float]]) -> None:
     """Lower the p50's p where so few runs can reach no exact one, and yet they lie apart, or are back at an earlier level.
 
     Runs may be of two speeds and apart by chance: seldom enough for few kernels (`two_speeds_p`), else they must lie far apart.
     """
-    c, b = seen.candidate.p50, seen.baseline.p50
+    c, b = pair.candidate.p50, pair.baseline.p50
     if len(c) + len(b) < noise.FEWEST_SPREAD:
         return
     for way, (slow, fast) in zip(ways, ((c, b), (b, c)), strict=True):
-        is_clear = noise.is_far_apart(slow, fast) or (seen.back_at and slow is c)
+        is_clear = noise.is_far_apart(slow, fast) or (pair.back_at and slow is c)
         least = 0.0 if is_clear else noise.two_speeds_p(len(slow), len(fast))
-        way[0] = min(way[0], max(MEASURES * noise.separated_p(slow, fast, seen.known), least))
+        way[0] = min(way[0], max(MEASURES * noise.separated_p(slow, fast, pair.known), least))
 
 
 def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: Levels, limits: Mapping[str, Any], kernels: int,
@@ -212,16 +212,16 @@ def judge_kernel(seen: PreparedPair, test: PValues | None, rule: Rule, levels: L
                    speeds=_speeds(seen), back_at=seen.back_at)
 
 
-def _decide_mean(seen: PreparedPair, test: PValues, levels: Levels, rule: Rule, step_us: float) -> Decision | None:
+def _decide_mean(pair: PreparedPair, test: PValues, levels: Levels, rule: Rule, step_us: float) -> Decision | None:
     """The winsorised mean, by the p50's limits.
 
     It stops what is seen, proven or by an estimate beyond the target; one that is only too noisy to rule the target out has no say.
     """
-    c, b = seen.candidate.mean, seen.baseline.mean
+    c, b = pair.candidate.mean, pair.baseline.mean
     if c is None or b is None:
         return None
     decision = decide(c, b, test.slower[2], test.faster[2], levels, Limits(rule.floor, rule.target, rule.beta),
-                      hidden_in_mean(seen.candidate, seen.baseline, step_us))
+                      hidden_in_mean(pair.candidate, pair.baseline, step_us))
     if decision.verdict == Verdict.SLOWER and (noisy := noise.why_only_noisier(c, b, decision.bounds.ratio, levels.slower)):
         decision = replace(decision, verdict=Verdict.AMBIGUOUS, says=f"{decision.says}: {noisy}", change="unknown")
     if decision.verdict == Verdict.AMBIGUOUS and (decision.bounds.ratio < 1 + rule.target or _is_undecidable(b, rule.floor)):
@@ -229,8 +229,8 @@ def _decide_mean(seen: PreparedPair, test: PValues, levels: Levels, rule: Rule, 
     return replace(decision, verdict=Verdict.PASS) if decision.verdict == Verdict.FASTER else decision
 
 
-def _speeds(seen: PreparedPair) -> str:
-    return speeds_text(*(np.concatenate([run.us for run in side.runs]) for side in (seen.baseline, seen.candidate)))
+def _speeds(pair: PreparedPair) -> str:
+    return speeds_text(*(np.concatenate([run.us for run in side.runs]) for side in (pair.baseline, pair.candidate)))
 
 
 def _problem(pair: Pair, baseline: Side, candidate: Side) -> str:
@@ -244,10 +244,10 @@ def _problem(pair: Pair, baseline: Side, candidate: Side) -> str:
     return why_incomparable(baseline.runs, candidate.runs)
 
 
-def _judge_time(seen: PreparedPair, p50: Decision, p95: Decision | None, mean: Decision | None, kernels: int,
+def _judge_time(pair: PreparedPair, p50: Decision, p95: Decision | None, mean: Decision | None, kernels: int,
                 rule: Rule) -> tuple[Verdict, str]:
     """Worst of p50, p95 and mean; the sentence is of the number that decides, and names it."""
-    n_c, n_b = len(seen.candidate.runs), len(seen.baseline.runs)
+    n_c, n_b = len(pair.candidate.runs), len(pair.baseline.runs)
     have = f"{n_c} against {runs_text(n_b)}"
     judged = {name: decision for name, decision in (("p50", p50), ("p95", p95), (MEAN, mean))
               if decision is not None and decision.verdict != Verdict.NO_DATA}
@@ -267,7 +267,7 @@ def _judge_time(seen: PreparedPair, p50: Decision, p95: Decision | None, mean: D
     if p95 and p95.verdict == Verdict.NO_DATA:
         beside = f"; {p95.says}"
     if name == MEAN:
-        beside = "".join(f"; {text}" for text in (_speeds(seen), f"p50 {percent_text(p50.bounds.ratio)}") if text)
+        beside = "".join(f"; {text}" for text in (_speeds(pair), f"p50 {percent_text(p50.bounds.ratio)}") if text)
     return called, f"{name} {decides.says}{beside}; {have}"
 
 
@@ -287,8 +287,8 @@ def _metrics_reason(metrics: list[dict[str, Any]], called: Verdict, time_reason:
     return f"{reasons}. Time: {time_reason}"
 
 
-def _excluded_runs(seen: PreparedPair) -> list[str]:
-    notes = [f"{name}: {note}" for name, ready in (("baseline", seen.baseline), ("candidate", seen.candidate))
+def _excluded_runs(pair: PreparedPair) -> list[str]:
+    notes = [f"{name}: {note}" for name, ready in (("baseline", pair.baseline), ("candidate", pair.candidate))
              for note in (*ready.damaged, *ready.notes)]
     return notes if len(notes) <= MOST_SAID else [*notes[:MOST_SAID], f"and {len(notes) - MOST_SAID:,} more"]
 

@@ -341,12 +341,12 @@ def _why_made_up(steps: TimerSteps) -> str:
             "runs: time several launches as one sample")
 
 
-def _why_unsure(slower: bool, found: Bounds, p_slower: float, levels: Levels, limits: Limits) -> str:
+def _why_unsure(slower: bool, bounds: Bounds, p_slower: float, levels: Levels, limits: Limits) -> str:
     limit = f"{limits.target * 100:g} %"
     if slower:
         return f"surely slower, but whether by {limit} cannot be told"
-    if found.ratio <= 1 + limits.floor:
-        return f"the runs differ too far to rule {limit} slower out" if found.high_kept else \
+    if bounds.ratio <= 1 + limits.floor:
+        return f"the runs differ too far to rule {limit} slower out" if bounds.high_kept else \
             f"so few runs cannot rule {limit} slower out"
     if p_slower <= levels.slower * (1 + ROUNDING):
         return f"it looks slower ({p_text(p_slower)}), but so many runs of both took the same time that the interval holds 0 %"
@@ -355,17 +355,17 @@ def _why_unsure(slower: bool, found: Bounds, p_slower: float, levels: Levels, li
     return f"it looks slower, but so few runs do not prove it{needed}"
 
 
-def _is_ruled_out(found: Bounds, limits: Limits) -> bool:
-    return found.high_kept and found.high < 1 + limits.target
+def _is_ruled_out(bounds: Bounds, limits: Limits) -> bool:
+    return bounds.high_kept and bounds.high < 1 + limits.target
 
 
-def _tighten_by_noise(found: Bounds, candidate: Floats, baseline: Floats, limits: Limits) -> Bounds:
+def _tighten_by_noise(bounds: Bounds, candidate: Floats, baseline: Floats, limits: Limits) -> Bounds:
     """The high end from resampled comparisons of the kernel with itself, where they put it lower."""
     runs = len(candidate) + len(baseline)
     if min(len(candidate), len(baseline)) < FEWEST_EACH or not FEWEST_RUNS <= runs <= MOST_RUNS:
-        return found
+        return bounds
     estimates = np.median(resampled_ratios(residuals(candidate, baseline), len(candidate), len(baseline)), axis=1)
-    high = found.ratio / float(np.quantile(estimates, LENIENCE * limits.beta))
-    if high >= found.high:
-        return found
-    return replace(found, high=high, high_kept=True, confidence=max(0.0, found.low_confidence - LENIENCE * limits.beta))
+    high = bounds.ratio / float(np.quantile(estimates, LENIENCE * limits.beta))
+    if high >= bounds.high:
+        return bounds
+    return replace(bounds, high=high, high_kept=True, confidence=max(0.0, bounds.low_confidence - LENIENCE * limits.beta))

@@ -192,39 +192,39 @@ def _judge_pairs(looked: Sequence[PreparedPair], rules: Sequence[Rule], limits: 
 
 # ---- sessions that differ as a whole ----
 
-def _weigh_sessions(found: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
+def _weigh_sessions(verdicts: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
                     limits: Sequence[Mapping[str, Any]], alpha: float, kernels: int, sessions: Sessions) -> list[KernelVerdict]:
     """What changes where the session alone may have made the difference: a verdict must hold without it as well."""
-    logs = [math.log(verdict.p50.ratio) for verdict in found if verdict.p50]
+    logs = [math.log(verdict.p50.ratio) for verdict in verdicts if verdict.p50]
     limit = sessions.limit(alpha)
     if len(logs) < FEWEST_KERNELS:
-        return [_doubt_session(verdict, limit, sessions) for verdict in found]
+        return [_doubt_session(verdict, limit, sessions) for verdict in verdicts]
     shift = common_shift(logs, limit)
     if not shift:
-        return found
+        return verdicts
     without = _judge_pairs([_scale_candidate(pair, math.exp(-shift)) for pair in looked], rules, limits, alpha, kernels, False)
-    return [_join_verdicts(verdict, other, math.exp(shift), sessions) for verdict, other in zip(found, without, strict=True)]
+    return [_join_verdicts(verdict, other, math.exp(shift), sessions) for verdict, other in zip(verdicts, without, strict=True)]
 
 
-def _doubt_session(each: KernelVerdict, limit: float, sessions: Sessions) -> KernelVerdict:
+def _doubt_session(verdict: KernelVerdict, limit: float, sessions: Sessions) -> KernelVerdict:
     """Of few kernels: a time that sessions alone may differ by proves neither a slower nor a faster build."""
-    numbers = [one for one in (each.p50, each.p95, each.mean) if one is not None and one.verdict == each.verdict]
-    if each.verdict not in (Verdict.SLOWER, Verdict.FASTER) or not numbers or abs(math.log(numbers[0].ratio)) > limit:
-        return each
-    if worst_verdict([Verdict(row["verdict"]) for row in each.metrics] or [Verdict.PASS]) == Verdict.SLOWER:
-        return each
+    numbers = [one for one in (verdict.p50, verdict.p95, verdict.mean) if one is not None and one.verdict == verdict.verdict]
+    if verdict.verdict not in (Verdict.SLOWER, Verdict.FASTER) or not numbers or abs(math.log(numbers[0].ratio)) > limit:
+        return verdict
+    if worst_verdict([Verdict(row["verdict"]) for row in verdict.metrics] or [Verdict.PASS]) == Verdict.SLOWER:
+        return verdict
     says = f"sessions differ {sessions.says}, up to {percent_text(math.exp(limit))} between two equal builds: measure both in turn"
-    if each.verdict == Verdict.FASTER:
-        return replace(each, verdict=Verdict.PASS, reason=f"{each.reason}; not called FASTER, {says}")
-    return replace(each, verdict=Verdict.AMBIGUOUS, reason=f"{each.reason}; {says}")
+    if verdict.verdict == Verdict.FASTER:
+        return replace(verdict, verdict=Verdict.PASS, reason=f"{verdict.reason}; not called FASTER, {says}")
+    return replace(verdict, verdict=Verdict.AMBIGUOUS, reason=f"{verdict.reason}; {says}")
 
 
-def _scale_candidate(seen: PreparedPair, factor: float) -> PreparedPair:
-    side = seen.candidate
+def _scale_candidate(pair: PreparedPair, factor: float) -> PreparedPair:
+    side = pair.candidate
     runs: list[Run] = [replace(run, us=run.us * factor) for run in side.runs]
     scaled = replace(side, runs=runs, p50=side.p50 * factor, p95=None if side.p95 is None else side.p95 * factor,
                      mean=None if side.mean is None else side.mean * factor)
-    return replace(seen, candidate=scaled)
+    return replace(pair, candidate=scaled)
 
 
 def _join_verdicts(raw: KernelVerdict, without: KernelVerdict, shift: float, sessions: Sessions) -> KernelVerdict:
@@ -242,16 +242,16 @@ def _join_verdicts(raw: KernelVerdict, without: KernelVerdict, shift: float, ses
 
 # ---- a machine that drifts while the runs are taken ----
 
-def _weigh_drift(found: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
+def _weigh_drift(verdicts: list[KernelVerdict], looked: Sequence[PreparedPair], rules: Sequence[Rule],
                  limits: Sequence[Mapping[str, Any]], alpha: float, kernels: int) -> list[KernelVerdict]:
     """What changes where the machine drifted from one side to the other: a verdict must hold without that as well."""
     counted = [pair for pair in looked if not pair.problem]
     drift = find_machine_drift([pair.baseline.p50 for pair in counted], [pair.candidate.p50 for pair in counted])
     if drift is None:
-        return found
+        return verdicts
     ways = [_judge_pairs([_scale_candidate(pair, math.exp(-shift)) for pair in looked], rules, limits, alpha, kernels, False)
             for shift in (drift.shift, drift.far)]
-    return [_doubt_drift(raw, likely, far, drift) for raw, likely, far in zip(found, *ways, strict=True)]
+    return [_doubt_drift(raw, likely, far, drift) for raw, likely, far in zip(verdicts, *ways, strict=True)]
 
 
 def _doubt_drift(raw: KernelVerdict, likely: KernelVerdict, far: KernelVerdict, drift: MachineDrift) -> KernelVerdict:
@@ -272,32 +272,32 @@ def _doubt_drift(raw: KernelVerdict, likely: KernelVerdict, far: KernelVerdict, 
     return raw
 
 
-def _ask_for_runs(found: list[KernelVerdict], looked: list[PreparedPair], rules: list[Rule]) -> list[KernelVerdict]:
+def _ask_for_runs(verdicts: list[KernelVerdict], looked: list[PreparedPair], rules: list[Rule]) -> list[KernelVerdict]:
     """AMBIGUOUS kernels ask for more runs: one re-run of all of them must be enough for so many."""
-    asks = [OpenKernel(each, seen.baseline, seen.candidate, rule) for each, seen, rule in zip(found, looked, rules, strict=True)
+    asks = [OpenKernel(each, seen.baseline, seen.candidate, rule) for each, seen, rule in zip(verdicts, looked, rules, strict=True)
             if each.verdict == Verdict.AMBIGUOUS and each.believed]
     updates = iter(add_further_runs(asks))
-    return [next(updates) if verdict.verdict == Verdict.AMBIGUOUS and verdict.believed else verdict for verdict in found]
+    return [next(updates) if verdict.verdict == Verdict.AMBIGUOUS and verdict.believed else verdict for verdict in verdicts]
 
 
-def _suite_plan(found: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any]:
+def _suite_plan(verdicts: list[KernelVerdict], kernels: int, rule: Rule) -> dict[str, Any]:
     """Of the kernel with the fewest runs."""
-    measured = [verdict for verdict in found if verdict.baseline_runs and verdict.candidate_runs]
+    measured = [verdict for verdict in verdicts if verdict.baseline_runs and verdict.candidate_runs]
     runs = min(((each.candidate_runs, each.baseline_runs) for each in measured), key=lambda n: (min(n), sum(n)), default=(0, 0))
     return asdict(plan_runs(kernels, runs[1], runs[0], rule))
 
 
-def suite_reason(called: Verdict, found: Sequence[KernelVerdict]) -> str:
+def suite_reason(called: Verdict, verdicts: Sequence[KernelVerdict]) -> str:
     """Return one sentence: how many kernels, and the worst one's numbers; they come worst first."""
-    if not found:
+    if not verdicts:
         return "no kernel was measured on either side"
-    counts = Counter(verdict.verdict for verdict in found)
-    of = "the only kernel" if len(found) == 1 else f"{counts[called]} of {len(found)} kernels"
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    of = "the only kernel" if len(verdicts) == 1 else f"{counts[called]} of {len(verdicts)} kernels"
     if called == Verdict.PASS:
-        sure = [verdict for verdict in found if verdict.change == "slower" and verdict.p50]
-        passed = f"{'the only kernel' if len(found) == 1 else f'all {len(found)} kernels'} as fast as the baseline"
+        sure = [verdict for verdict in verdicts if verdict.change == "slower" and verdict.p50]
+        passed = f"{'the only kernel' if len(verdicts) == 1 else f'all {len(verdicts)} kernels'} as fast as the baseline"
         if not sure:
             return passed
         most = ", ".join(f"{verdict.name} {percent_text(verdict.p50.ratio)}" for verdict in sure[:3] if verdict.p50)
         return f"{passed}, less than the target apart; surely slower by less: {most}{' …' if len(sure) > 3 else ''}"
-    return f"{of} {called}: {found[0].name}: {found[0].reason}"
+    return f"{of} {called}: {verdicts[0].name}: {verdicts[0].reason}"

@@ -74,25 +74,25 @@ def choose(problems: Sequence[Problem], rule: Rule | None = None, *, last: bool 
     return [_choose(problem, found[problem.key], rule, last) for problem in problems]
 
 
-def _choose(one: Problem, judged: Mapping[str, KernelVerdict], rule: Rule, last: bool) -> Choice:
+def _choose(problem: Problem, judged: Mapping[str, KernelVerdict], rule: Rule, last: bool) -> Choice:
     def done(serves: str | None, says: str) -> Choice:
-        return Choice(one.key, serves, says, against_default=judged)
+        return Choice(problem.key, serves, says, against_default=judged)
 
-    if not one.default.runs:
-        why = f": {one.default_refused[0]}" if one.default_refused else ""
+    if not problem.default.runs:
+        why = f": {problem.default_refused[0]}" if problem.default_refused else ""
         return done(None, f"{DEFAULT} has no run that can be used{why}")
-    by_name = {contender.name: contender for contender in one.contenders}
+    by_name = {contender.name: contender for contender in problem.contenders}
     sure = [name for name, verdict in judged.items() if not by_name[name].refused and is_surely_faster(verdict)]
     unsure = [name for name, verdict in judged.items() if name not in sure and _is_unsure(verdict, by_name[name], rule)]
-    if not last and unsure and (one.served in unsure or not sure):
+    if not last and unsure and (problem.served in unsure or not sure):
         more = max(max(judged[name].more_runs, 2 * judged[name].candidate_runs) for name in unsure)
-        return Choice(one.key, None, f"not decided yet: {unsure[0]}: {judged[unsure[0]].reason}", open=True,
+        return Choice(problem.key, None, f"not decided yet: {unsure[0]}: {judged[unsure[0]].reason}", open=True,
                       more_runs=min(MOST_RUNS, max(FEWEST_RUNS, more)), against_default=judged)
-    if one.served in judged and judged[one.served].verdict == Verdict.NO_DATA:
-        return done(None, f"nothing can be said of the {one.served}: {judged[one.served].reason}")
-    if one.served in sure:
-        return done(*_choose_against_rivals(one, by_name, judged, [name for name in sure if name != one.served], rule))
-    lost = _why_dropped(one, judged, by_name)
+    if problem.served in judged and judged[problem.served].verdict == Verdict.NO_DATA:
+        return done(None, f"nothing can be said of the {problem.served}: {judged[problem.served].reason}")
+    if problem.served in sure:
+        return done(*_choose_against_rivals(problem, by_name, judged, [name for name in sure if name != problem.served], rule))
+    lost = _why_dropped(problem, judged, by_name)
     if sure:
         best = min(sure, key=lambda name: judged[name].candidate_us or 0.0)
         return done(best, f"{best} serves now: it {_less_time(judged[best], DEFAULT)}; {lost or f'{DEFAULT} served so far'}")
@@ -146,9 +146,9 @@ def _less_time(verdict: KernelVerdict, than: str) -> str:
     return f"takes {less} less time than {than} (interval {interval_text(verdict.p50.low, verdict.p50.high)})"
 
 
-def _comparison_name(one: Problem, contender: Contender) -> str:
-    return f"{one.key} · {contender.name}"
+def _comparison_name(problem: Problem, contender: Contender) -> str:
+    return f"{problem.key} · {contender.name}"
 
 
-def _named_runs(runs: KernelRuns, one: Problem, contender: Contender) -> KernelRuns:
-    return replace(runs, key=_comparison_name(one, contender))
+def _named_runs(runs: KernelRuns, problem: Problem, contender: Contender) -> KernelRuns:
+    return replace(runs, key=_comparison_name(problem, contender))

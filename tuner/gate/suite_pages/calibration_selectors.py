@@ -132,7 +132,7 @@ class CalibrationJson(TypedDict):
     kernels: list[KernelCalibrationJson]
 
 
-def calibration_json(found: SuiteCalibration) -> CalibrationJson:
-    return make_answer(CalibrationJson, found, kernels=[
+def calibration_json(calibration: SuiteCalibration) -> CalibrationJson:
+    return make_answer(CalibrationJson, calibration, kernels=[
         {"kernel": kernel.kernel.key, "build": kernel.build, **(plain(kernel.found) if kernel.found else {"says": "no runs"})}
-        for kernel in found.kernels])
+        for kernel in calibration.kernels])

@@ -51,24 +51,24 @@ class SuiteForm(forms.Form):
             fields["definition"] = self._definition(fields)
         return fields
 
-    def _definition(self, given: dict[str, Any]) -> Definition | None:
+    def _definition(self, fields: dict[str, Any]) -> Definition | None:
         document: dict[str, Any] = {
-            "name": given["name"], "title": given["title"], "kind": given["kind"], "device": given["device"] or "gpu",
-            "runs": given["runs"], "baseline_runs": given["baseline_runs"], "build_path": given["build_path"],
-            "rule": {**self._kept("rule"), **self._rule(given)}, "policy": self._kept("policy"),
+            "name": fields["name"], "title": fields["title"], "kind": fields["kind"], "device": fields["device"] or "gpu",
+            "runs": fields["runs"], "baseline_runs": fields["baseline_runs"], "build_path": fields["build_path"],
+            "rule": {**self._kept("rule"), **self._rule(fields)}, "policy": self._kept("policy"),
             "enabled": self.before.enabled if self.before else True,
-            "capture_slower": given["capture_slower"] and given["kind"] != "uploaded"}
-        if given["kind"] == "target":
-            document["target"] = given["target"]
-        if given["every_hours"]:
-            document["every_hours"] = given["every_hours"]
+            "capture_slower": fields["capture_slower"] and fields["kind"] != "uploaded"}
+        if fields["kind"] == "target":
+            document["target"] = fields["target"]
+        if fields["every_hours"]:
+            document["every_hours"] = fields["every_hours"]
         try:
-            document["metrics"] = formats.read_limits(given["metrics"])
+            document["metrics"] = formats.read_limits(fields["metrics"])
         except ValueError as error:
             self.add_error("metrics", str(error))
         try:
-            if given["kind"] == "operators":
-                document["kernel"] = formats.read_kernel_lines(given["kernels"])
+            if fields["kind"] == "operators":
+                document["kernel"] = formats.read_kernel_lines(fields["kernels"])
         except ValueError as error:
             self.add_error("kernels", str(error))
         if self.errors:
@@ -76,11 +76,11 @@ class SuiteForm(forms.Form):
         try:
             return self._with_own_rules(read_definition(document))
         except DefinitionError as error:
-            self._tell(error, given)
+            self._tell(error, fields)
             return None
 
-    def _rule(self, given: dict[str, Any]) -> dict[str, float]:
-        return {name: given[f"{name}_pct"] / 100 for name in RULE if given[f"{name}_pct"] is not None}
+    def _rule(self, fields: dict[str, Any]) -> dict[str, float]:
+        return {name: fields[f"{name}_pct"] / 100 for name in RULE if fields[f"{name}_pct"] is not None}
 
     def _kept(self, name: str) -> dict[str, Any]:
         """What a file said and the form does not show stays."""
@@ -96,8 +96,8 @@ class SuiteForm(forms.Form):
                 entry |= {"rule": dict(own[kernel.key].rule), "metrics": dict(own[kernel.key].metrics)}
         return read_definition(document)
 
-    def _tell(self, error: DefinitionError, given: dict[str, Any]) -> None:
-        numbers = [number for number, line in enumerate(given["kernels"].splitlines(), start=1) if line.strip()]
+    def _tell(self, error: DefinitionError, fields: dict[str, Any]) -> None:
+        numbers = [number for number, line in enumerate(fields["kernels"].splitlines(), start=1) if line.strip()]
         for problem in error.problems[:20]:
             first, _, rest = problem.field.partition(".")
             if first.startswith("kernel"):

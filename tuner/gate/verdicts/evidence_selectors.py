@@ -56,9 +56,9 @@ def run_rows(row: GateKernel) -> list[RunRow]:
             for order, run in enumerate(runs, 1)]
 
 
-def timed_runs(found: Iterable[RunRow], side: str) -> list[KernelRun]:
+def timed_runs(rows: Iterable[RunRow], side: str) -> list[KernelRun]:
     """Return the runs of one side that have a time."""
-    return [row.run for row in found if row.side == side and row.run.p50_us]
+    return [row.run for row in rows if row.side == side and row.run.p50_us]
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,10 @@ class MetricChange:
         return self.baseline is not None and self.candidate is not None and self.baseline != self.candidate
 
 
-def metric_changes(row: GateKernel, found: Sequence[RunRow]) -> list[MetricChange]:
+def metric_changes(row: GateKernel, rows: Sequence[RunRow]) -> list[MetricChange]:
     """Return every other number that runs report, the median of each side; judged metrics first."""
     judged = {str(metric.get("metric")): metric for metric in row.facts.get("metrics") or [] if isinstance(metric, dict)}
-    runs_by_side = {side: [_run_metrics(run) for run in timed_runs(found, side)] for side in (BASELINE, CANDIDATE)}
+    runs_by_side = {side: [_run_metrics(run) for run in timed_runs(rows, side)] for side in (BASELINE, CANDIDATE)}
     names = [*judged, *sorted({name for side in runs_by_side.values() for run in side for name in run} - set(judged))]
     out = []
     for name in names:
@@ -101,9 +101,9 @@ def metric_changes(row: GateKernel, found: Sequence[RunRow]) -> list[MetricChang
     return out
 
 
-def unknown_counters(found: Sequence[RunRow]) -> list[str]:
+def unknown_counters(rows: Sequence[RunRow]) -> list[str]:
     """Return why counters that the suite names are not known, each reason once."""
-    reasons = [str(row.run.facts["counters_unknown"])[:300] for row in found if row.run.facts.get("counters_unknown")]
+    reasons = [str(row.run.facts["counters_unknown"])[:300] for row in rows if row.run.facts.get("counters_unknown")]
     return list(dict.fromkeys(reasons))[:5]
 
 
@@ -131,11 +131,11 @@ class Side:
     configs: list[dict[str, Any]]
 
 
-def compared_sides(found: Sequence[RunRow]) -> list[Side]:
+def compared_sides(rows: Sequence[RunRow]) -> list[Side]:
     """Return the summaries of baseline and candidate, in this order."""
     out = []
     for name in (BASELINE, CANDIDATE):
-        mine = timed_runs(found, name)
+        mine = timed_runs(rows, name)
         medians = [run.p50_us for run in mine if run.p50_us]
         newest = sorted(mine, key=lambda run: (run.build.at, run.build.pk), reverse=True)
         builds = list(dict.fromkeys(run.build.name for run in newest))
@@ -231,10 +231,10 @@ def build_profiles(row: GateKernel, builds: Sequence[str]) -> list[ProfileOfBuil
     return [ProfileOfBuild(profile, stats_by_profile.get(profile.pk)) for profile in profiles]
 
 
-def config_rows(found: Sequence[Side]) -> list[tuple[str, list[str]]]:
+def config_rows(sides: Sequence[Side]) -> list[tuple[str, list[str]]]:
     """Parameters that the two builds set differently or alike: name → value on each side; several where runs differ."""
-    names = list(dict.fromkeys(name for side in found for config in side.configs for name in config))
-    return [(name, [", ".join(dict.fromkeys(str(config.get(name, "—")) for config in side.configs)) or "—" for side in found])
+    names = list(dict.fromkeys(name for side in sides for config in side.configs for name in config))
+    return [(name, [", ".join(dict.fromkeys(str(config.get(name, "—")) for config in side.configs)) or "—" for side in sides])
             for name in names]
 
 

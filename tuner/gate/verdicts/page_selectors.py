@@ -118,24 +118,24 @@ class GateRow:
         return [(SIGN[name], str(name), self.judged[str(name)]) for name in ORDER if self.judged.get(str(name))]
 
 
-def filtered_gates(wanted: Mapping[str, str]) -> QuerySet[Gate]:
+def filtered_gates(query: Mapping[str, str]) -> QuerySet[Gate]:
     """Return gates newest first; `verdict` "none" are those without one yet, and an impossible value finds nothing."""
     gates = Gate.objects.select_related("suite", "build", "against", "owner")
-    if any("\0" in value for value in wanted.values()):
+    if any("\0" in value for value in query.values()):
         return gates.none()
     for name, field in (("suite", "suite__name"), ("gpu", "gpu"), ("status", "status")):
-        if wanted.get(name):
-            gates = gates.filter(**{field: wanted[name]})
-    if wanted.get("build"):
-        gates = gates.filter(build__name__icontains=wanted["build"])
-    if wanted.get("verdict"):
-        gates = gates.filter(verdict="" if wanted["verdict"] == "none" else wanted["verdict"])
+        if query.get(name):
+            gates = gates.filter(**{field: query[name]})
+    if query.get("build"):
+        gates = gates.filter(build__name__icontains=query["build"])
+    if query.get("verdict"):
+        gates = gates.filter(verdict="" if query["verdict"] == "none" else query["verdict"])
     return gates
 
 
-def gate_rows(found: Iterable[Gate]) -> list[GateRow]:
+def gate_rows(gates: Iterable[Gate]) -> list[GateRow]:
     """Return each gate with its worst kernel and counts; three queries, however many gates."""
-    shown = list(found)
+    shown = list(gates)
     by_gate = GateKernel.objects.filter(gate__in=shown).order_by().values("gate")
     counts: dict[int, Mapping[str, Any]] = {row["gate"]: row for row in by_gate.annotate(
         kernels=Count("pk"), **{name.name: Count("pk", filter=Q(verdict=name.value)) for name in Verdict})}
@@ -232,13 +232,13 @@ def kernel_rows(gate: Gate) -> QuerySet[GateKernel]:
     return rows.order_by("place", F("ratio_p50").desc(nulls_last=True), "pk")
 
 
-def kernel_page(gate: Gate, wanted: Mapping[str, str], number: str | None) -> Page[GateKernel]:
+def kernel_page(gate: Gate, query: Mapping[str, str], number: str | None) -> Page[GateKernel]:
     """Return one page of the kernels that the filters leave."""
     rows = kernel_rows(gate)
-    if wanted.get("only"):
-        rows = rows.filter(verdict=wanted["only"]) if storable(wanted["only"]) else rows.none()
-    if wanted.get("kernel"):
-        rows = rows.filter(kernel__key__icontains=wanted["kernel"]) if storable(wanted["kernel"]) else rows.none()
+    if query.get("only"):
+        rows = rows.filter(verdict=query["only"]) if storable(query["only"]) else rows.none()
+    if query.get("kernel"):
+        rows = rows.filter(kernel__key__icontains=query["kernel"]) if storable(query["kernel"]) else rows.none()
     return Paginator(rows, KERNEL_ROWS).get_page(number)
 
 

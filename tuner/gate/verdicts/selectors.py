@@ -235,14 +235,14 @@ def runs_each(kernels: int, least: int, rule: Rule) -> int:
     return min(MOST_FRESH, max(least, plan.plan_runs(kernels, least, least, rule).needed_each))
 
 
-def next_round(gate: Gate, sides: Sides, said: Mapping[str, KernelVerdict], rule: Rule) -> PlannedRound | None:
+def next_round(gate: Gate, sides: Sides, verdicts: Mapping[str, KernelVerdict], rule: Rule) -> PlannedRound | None:
     """Return the round that a gate just judged needs, None where the verdict stands."""
     jobs = list(gate.jobs.order_by("id"))
     if gate.suite.kind == Suite.Kind.UPLOADED or sides.env is None or _count_automatic(jobs) > RE_RUNS or not jobs:
         return None
-    if any(verdict.verdict == Verdict.SLOWER and _is_settled(compared, verdict) for compared, verdict in _pairs(sides, said)):
+    if any(verdict.verdict == Verdict.SLOWER and _is_settled(compared, verdict) for compared, verdict in _pairs(sides, verdicts)):
         return None                         # the suite's verdict is known, whatever the others would say
-    doubtful = [(compared, verdict) for compared, verdict in _pairs(sides, said)
+    doubtful = [(compared, verdict) for compared, verdict in _pairs(sides, verdicts)
                 if verdict.verdict in (Verdict.AMBIGUOUS, Verdict.SLOWER) or _lacks_named_baseline(gate, compared, verdict)]
     if not doubtful:
         return None
@@ -265,18 +265,18 @@ def plan_round(gate: Gate, sides: Sides, kernels: Sequence[KernelComparison], ru
     return PlannedRound([theirs, ours], runs, keys, why)
 
 
-def _pairs(sides: Sides, said: Mapping[str, KernelVerdict]) -> list[tuple[KernelComparison, KernelVerdict]]:
-    return [(comparison, said[comparison.kernel.key]) for comparison in sides.kernels if comparison.kernel.key in said]
+def _pairs(sides: Sides, verdicts: Mapping[str, KernelVerdict]) -> list[tuple[KernelComparison, KernelVerdict]]:
+    return [(comparison, verdicts[comparison.kernel.key]) for comparison in sides.kernels if comparison.kernel.key in verdicts]
 
 
-def _is_settled(compared: KernelComparison, said: KernelVerdict) -> bool:
+def _is_settled(compared: KernelComparison, verdict: KernelVerdict) -> bool:
     """A slowdown that another round would not take back: measured in turn, or a metric that is the same in every run."""
-    return compared.confirmed or any(metric.get("verdict") == Verdict.SLOWER for metric in said.metrics)
+    return compared.confirmed or any(metric.get("verdict") == Verdict.SLOWER for metric in verdict.metrics)
 
 
-def _lacks_named_baseline(gate: Gate, compared: KernelComparison, said: KernelVerdict) -> bool:
+def _lacks_named_baseline(gate: Gate, compared: KernelComparison, verdict: KernelVerdict) -> bool:
     """Somebody named the build to compare with, and it has no runs here yet."""
-    return gate.against is not None and said.verdict == Verdict.NO_DATA and bool(compared.candidate) \
+    return gate.against is not None and verdict.verdict == Verdict.NO_DATA and bool(compared.candidate) \
         and not compared.baseline.runs and can_measure_again(gate.suite)
 
 

@@ -47,12 +47,12 @@ class Basis:
     mode: str = ""                          # "rolling" | "pinned" | "against"
 
 
-def basis_of(one: KernelComparison, said: KernelVerdict, asked_runs: int | None = None) -> Basis:
+def basis_of(one: KernelComparison, verdict: KernelVerdict, asked_runs: int | None = None) -> Basis:
     """Return how a kernel that was just judged was asked; `asked_runs`: what the smallest of its rounds was to take."""
     suite = one.kernel.suite
     timing = {str(row.environment.get("timing")) for row in one.candidate if row.environment.get("timing")}
     return Basis(
-        config=json_plain(said.config), baseline_config=json_plain(said.baseline_config or said.config),
+        config=json_plain(verdict.config), baseline_config=json_plain(verdict.baseline_config or verdict.config),
         rule=asdict(rule_of(suite.rule, one.kernel.rule)), metrics={**suite.metrics, **one.kernel.metrics}, policy=suite.policy,
         timing=sorted(timing), candidate_runs=asked_runs or len(one.candidate),
         baseline_runs=len(one.baseline.runs),
@@ -266,8 +266,8 @@ def _stays_sentence(stays: Sequence[Standing]) -> str:
     return named + (f"; and {more} more kernel{'s' if more != 1 else ''}" if more > 0 else "")
 
 
-def _accepted_sentence(found: Sequence[Standing]) -> str:
-    return "; ".join(standing.says for standing in found if standing.accepted and standing.says)[:2000]
+def _accepted_sentence(standings: Sequence[Standing]) -> str:
+    return "; ".join(standing.says for standing in standings if standing.accepted and standing.says)[:2000]
 
 
 def green_ways(gate: Gate, rows: Sequence[SlowerVerdict]) -> str:
@@ -299,13 +299,13 @@ def named_sides(gate: Gate, own: Judgement) -> list[str]:
 
 # ---- rows ----
 
-def keep_verdicts(gate: Gate, own: Judgement, found: Sequence[Standing]) -> None:
+def keep_verdicts(gate: Gate, own: Judgement, standings: Sequence[Standing]) -> None:
     """Write what this gate adds: new first SLOWER verdicts, counts of those that agree, and those that are over.
 
     own  the judgement before earlier verdicts were weighed
     """
     now = timezone.now()
-    for standing in found:
+    for standing in standings:
         if standing.row.build_id != gate.build_id or standing.by_itself == Verdict.SLOWER:
             continue
         if standing.by_itself in FINE and not standing.accepted and "asked otherwise" not in standing.says:
@@ -324,18 +324,18 @@ def keep_verdicts(gate: Gate, own: Judgement, found: Sequence[Standing]) -> None
             _keep_slower(gate, compared[key], verdict, env, against, not decided)
 
 
-def _keep_slower(gate: Gate, one: KernelComparison, said: KernelVerdict, env: Env, against: str, first: bool) -> None:
+def _keep_slower(gate: Gate, comparison: KernelComparison, verdict: KernelVerdict, env: Env, against: str, first: bool) -> None:
     fresh = {"suite": gate.suite, "gate": gate, "number": gate.pk, "first": first,
-             "basis": asdict(basis_of(one, said, asked_runs(gate))), "ratio": said.p50.ratio if said.p50 else None,
+             "basis": asdict(basis_of(comparison, verdict, asked_runs(gate))), "ratio": verdict.p50.ratio if verdict.p50 else None,
              "owner": gate.owner}
-    row, is_new = SlowerVerdict.objects.get_or_create(build=gate.build, kernel=one.kernel, against=against, **env.where(),
+    row, is_new = SlowerVerdict.objects.get_or_create(build=gate.build, kernel=comparison.kernel, against=against, **env.where(),
                                                       defaults=fresh)
     if is_new:
         return
     if row.over is not None:                    # it was cleared, and is said anew
         SlowerVerdict.objects.filter(pk=row.pk).update(**{**fresh, "created": timezone.now()}, over=None, over_because="",
                                                        said_slower=1, said_not=0)
-    elif not weaker_points(basis_from(row.basis), basis_of(one, said, asked_runs(gate)), gate.suite.kind):
+    elif not weaker_points(basis_from(row.basis), basis_of(comparison, verdict, asked_runs(gate)), gate.suite.kind):
         SlowerVerdict.objects.filter(pk=row.pk).update(said_slower=F("said_slower") + 1)
 
 

@@ -45,14 +45,14 @@ def doubt_other_cards(gate: Gate, sides: Sides, kernels: Sequence[KernelVerdict]
             if kernel.verdict == Verdict.SLOWER and kernel.key in compared else kernel for kernel in kernels]
 
 
-def _doubt(gate: Gate, one: KernelComparison, said: KernelVerdict, others: Sequence[float]) -> KernelVerdict:
-    ours, theirs = _cards(one.candidate), _cards(one.baseline.runs)
-    if one.stage != STORED or len(ours) != 1 or "" in ours | theirs or not theirs or ours & theirs or said.p50 is None \
+def _doubt(gate: Gate, comparison: KernelComparison, said: KernelVerdict, others: Sequence[float]) -> KernelVerdict:
+    ours, theirs = _cards(comparison.candidate), _cards(comparison.baseline.runs)
+    if comparison.stage != STORED or len(ours) != 1 or "" in ours | theirs or not theirs or ours & theirs or said.p50 is None \
             or any(metric.get("verdict") == Verdict.SLOWER for metric in said.metrics):
         return said
     card = next(iter(ours))
-    answer = tell_card_from_build(said.p50.ratio, rule_of(gate.suite.rule, one.kernel.rule).floor, others,
-                                  _measured_effect(gate, one, card, theirs))
+    answer = tell_card_from_build(said.p50.ratio, rule_of(gate.suite.rule, comparison.kernel.rule).floor, others,
+                                  _measured_effect(gate, comparison, card, theirs))
     if answer.kind == "build":
         return replace(said, reason=f"{said.reason} (on {_short(card)}, the baseline on {_named(theirs)}; {_cleared(answer)})")
     return replace(said, verdict=Verdict.AMBIGUOUS, reason=_sentence(answer, said, card, theirs), more_runs=max(1, gate.suite.runs))
@@ -75,8 +75,8 @@ def _measured_effect(gate: Gate, one: KernelComparison, card: str, theirs: set[s
     return card_effect(here, there)
 
 
-def _sentence(answer: CardAnswer, said: KernelVerdict, card: str, theirs: set[str]) -> str:
-    size = f"{percent_text(said.p50.ratio)} slower" if said.p50 else "slower"
+def _sentence(answer: CardAnswer, verdict: KernelVerdict, card: str, theirs: set[str]) -> str:
+    size = f"{percent_text(verdict.p50.ratio)} slower" if verdict.p50 else "slower"
     where = f"all its runs are of {_short(card)}, the baseline's of {_named(theirs)}"
     ask = f"For a verdict, run it on {_named(theirs)}, or the baseline's build on {_short(card)}"
     if answer.kind == "card":
@@ -129,8 +129,8 @@ def are_one_after_other(gate: Gate, group: Sequence[KernelComparison]) -> bool:
     return _are_beside(first) and max(row.created for row in first.baseline.runs) <= min(row.created for row in first.candidate)
 
 
-def _are_beside(one: KernelComparison) -> bool:
-    return abs(one.candidate[0].created - one.baseline.runs[0].created) <= BESIDE
+def _are_beside(comparison: KernelComparison) -> bool:
+    return abs(comparison.candidate[0].created - comparison.baseline.runs[0].created) <= BESIDE
 
 
 def _history(gate: Gate, compared: Sequence[KernelComparison]) -> dict[str, list[list[float]]]:
@@ -215,41 +215,41 @@ def _judge_round(gate: Gate, group: Sequence[KernelComparison], suite: int) -> S
                  family=len(group) if group[0].stage == AGAIN else suite)
 
 
-def _kernel_runs(one: KernelComparison, rows: Sequence[Any]) -> KernelRuns:
+def _kernel_runs(comparison: KernelComparison, rows: Sequence[Any]) -> KernelRuns:
     """Return a side's runs under the suite's key: builds may measure one kernel with different configurations."""
-    return replace(kernel_runs_of(one.kernel, rows), key=one.kernel.key)
+    return replace(kernel_runs_of(comparison.kernel, rows), key=comparison.kernel.key)
 
 
-def _explain(said: KernelVerdict, one: KernelComparison, sides: Sides) -> KernelVerdict:
+def _explain(verdict: KernelVerdict, comparison: KernelComparison, sides: Sides) -> KernelVerdict:
     """Return the verdict with what only rows know: why runs are missing, and which ones died."""
-    excluded = [*said.excluded, *one.rejected][:MOST_EXCLUDED]
-    if one.candidate and one.baseline.runs:
-        return _doubt_damaged(replace(said, excluded=excluded), one)
+    excluded = [*verdict.excluded, *comparison.rejected][:MOST_EXCLUDED]
+    if comparison.candidate and comparison.baseline.runs:
+        return _doubt_damaged(replace(verdict, excluded=excluded), comparison)
     if sides.problem:
-        reason = one.rejected[0] if one.rejected else sides.problem
-    elif one.gone:
-        had = one.baseline.builds[0].name if one.baseline.builds else "an earlier build"
+        reason = comparison.rejected[0] if comparison.rejected else sides.problem
+    elif comparison.gone:
+        had = comparison.baseline.builds[0].name if comparison.baseline.builds else "an earlier build"
         reason = f"{had} has runs of it and this build has not: gone, or named otherwise; accept that here, or with --allow-gone"
-    elif not one.candidate:
-        reason = f"no run of it gave samples: {one.rejected[0]}" if one.rejected else "this build has no run of it"
+    elif not comparison.candidate:
+        reason = f"no run of it gave samples: {comparison.rejected[0]}" if comparison.rejected else "this build has no run of it"
     else:
-        reason = f"no baseline: {one.baseline.reason}"
-    return replace(said, verdict=Verdict.NO_DATA, reason=reason, excluded=excluded)
+        reason = f"no baseline: {comparison.baseline.reason}"
+    return replace(verdict, verdict=Verdict.NO_DATA, reason=reason, excluded=excluded)
 
 
-def _doubt_damaged(said: KernelVerdict, one: KernelComparison) -> KernelVerdict:
+def _doubt_damaged(verdict: KernelVerdict, comparison: KernelComparison) -> KernelVerdict:
     """Sent runs that hold no times (NaN, zero) clear no build: until as many good ones are there as the suite wants, nobody knows.
 
     A worker's rejected run is another matter: its process died, and the round says so.
     """
-    if one.absent and said.verdict in (Verdict.PASS, Verdict.FASTER):
-        return replace(said, verdict=Verdict.AMBIGUOUS, reason=f"{one.absent}; by the others: {said.reason}")
-    missing = one.kernel.suite.runs - len(one.candidate)
-    sent = one.kernel.suite.kind == Suite.Kind.UPLOADED
-    if not sent or not one.rejected or missing <= 0 or said.verdict not in (Verdict.PASS, Verdict.FASTER):
-        return said
-    reason = f"{runs_text(len(one.rejected))} cannot be used ({one.rejected[0]}); by the others: {said.reason}"
-    return replace(said, verdict=Verdict.AMBIGUOUS, reason=reason, more_runs=missing)
+    if comparison.absent and verdict.verdict in (Verdict.PASS, Verdict.FASTER):
+        return replace(verdict, verdict=Verdict.AMBIGUOUS, reason=f"{comparison.absent}; by the others: {verdict.reason}")
+    missing = comparison.kernel.suite.runs - len(comparison.candidate)
+    sent = comparison.kernel.suite.kind == Suite.Kind.UPLOADED
+    if not sent or not comparison.rejected or missing <= 0 or verdict.verdict not in (Verdict.PASS, Verdict.FASTER):
+        return verdict
+    reason = f"{runs_text(len(comparison.rejected))} cannot be used ({comparison.rejected[0]}); by the others: {verdict.reason}"
+    return replace(verdict, verdict=Verdict.AMBIGUOUS, reason=reason, more_runs=missing)
 
 
 def _no_data_reason(kernels: Sequence[KernelVerdict], sides: Sides) -> str:

@@ -75,10 +75,10 @@ def _find_shape(item: str) -> tuple[Landscape, int]:
     return Landscape.load(path), int(index)
 
 
-def _other_winners(known: PriorKnowledge) -> list[Config]:
+def _other_winners(prior: PriorKnowledge) -> list[Config]:
     """The best configurations of other shapes, for a method that cannot learn from them itself: first the best of each."""
     ranked = []
-    for past in known.past:
+    for past in prior.past:
         timed = sorted((trial for trial in past.trials if trial.median_ms is not None), key=lambda trial: trial.median_ms or 0)
         ranked.append([trial.config for trial in timed[:SEEDS_PER_SHAPE]])
     return [configs[place] for place in range(SEEDS_PER_SHAPE) for configs in ranked if place < len(configs)]

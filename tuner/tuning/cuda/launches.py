@@ -106,14 +106,14 @@ class Launches:
         self,
         item: Item,
         words: Sequence[str],
-        at: int,
+        position: int,
         kernel: str,
         template: list[list[str]],
         grid: Sequence[str],
         block: Sequence[str],
         smem: Sequence[str],
     ) -> Launch:
-        scope = Scope(item, tuple(words), at)
+        scope = Scope(item, tuple(words), position)
         named = self.values.variable(scope, kernel)  # auto kernel = &f<128>;
         if named and not self.values.source.of_name.get(kernel):
             kernel, template = _kernel_of(named[0])

@@ -47,15 +47,15 @@ class Source:
             | {name for name, macro in self.macros.items() if macro.arguments is None and "__global__" in macro.body}
         )
 
-    def line_of(self, at: int) -> int:
+    def line_of(self, position: int) -> int:
         """Return the line of a token in its own file."""
-        place = self.tokens.places[at] if at < len(self.words) else len(self.text)
+        place = self.tokens.places[position] if position < len(self.words) else len(self.text)
         begin, line, _ = self._file_at(place)
         return self.text.count("\n", begin, place) + line
 
-    def file_of(self, at: int) -> str:
+    def file_of(self, position: int) -> str:
         """Return the header that a token comes from, as "./its name"; "" for the file itself."""
-        return self.file_at(self.tokens.places[at])
+        return self.file_at(self.tokens.places[position])
 
     def file_at(self, place: int) -> str:
         """Return the header that a character comes from; "" for the file itself."""

@@ -69,9 +69,9 @@ def resolve(values: Values, scope: Scope, words: Sequence[str], names: dict[str,
     return " ".join(out).replace("( ", "(").replace(" )", ")")
 
 
-def _is_call(words: Sequence[str], at: int, names: Collection[str]) -> bool:
+def _is_call(words: Sequence[str], position: int, names: Collection[str]) -> bool:
     """Return whether one of these functions is called at a place."""
-    return words[at].lower().lstrip("_") in names and at + 1 < len(words) and words[at + 1] == "("
+    return words[position].lower().lstrip("_") in names and position + 1 < len(words) and words[position + 1] == "("
 
 
 def over_names(

@@ -215,7 +215,7 @@ def _alias_of(source: Source, name: str) -> str:
     return ""
 
 
-def _argument(source: Source, words: Sequence[str], at: int, uses: Uses, types: Sequence[str]) -> CudaArgument:
+def _argument(source: Source, words: Sequence[str], position: int, uses: Uses, types: Sequence[str]) -> CudaArgument:
     own = parameter(words)
     plain = list(words[: words.index("=")]) if "=" in words else list(words)
     while "[" in plain:
@@ -234,9 +234,9 @@ def _argument(source: Source, words: Sequence[str], at: int, uses: Uses, types: 
         kind,
         own.pointer,
         scalar,
-        own.pointer and at in uses.written,
-        own.pointer and at in uses.unsure,
-        own.pointer and at in uses.read,
+        own.pointer and position in uses.written,
+        own.pointer and position in uses.unsure,
+        own.pointer and position in uses.read,
         not own.pointer and kind in types,
     )
 

@@ -34,9 +34,9 @@ class Tokens:
             self.words.append(match[0])
             self.places.append(match.start())
 
-    def end_of(self, at: int) -> int:
+    def end_of(self, position: int) -> int:
         """Return the character after a token."""
-        return self.places[at] + len(self.words[at])
+        return self.places[position] + len(self.words[position])
 
 
 def is_word(token: str) -> bool:

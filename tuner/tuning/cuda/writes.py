@@ -298,7 +298,7 @@ class _Body:
                 continue
             self._call(name, arguments, segment[index - 1] if index else "", segment, index)
 
-    def _call(self, name: str, given: list[list[str]], before: str, segment: list[str], at: int) -> None:
+    def _call(self, name: str, given: list[list[str]], before: str, segment: list[str], position: int) -> None:
         item = self.flow.function(name, len(given)) if before not in (".", "->") else None
         if item is None and before not in (".", "->"):
             for more in range(1, 5):  # arguments with a default of their own
@@ -313,7 +313,7 @@ class _Body:
             return
         addresses = [words for words in given if self._is_address(words)]
         if before in (".", "->"):
-            holder = self._roots_of(segment[max(0, at - 2) : at - 1])
+            holder = self._roots_of(segment[max(0, position - 2) : position - 1])
             if _STORES.match(name) and not addresses and holder:
                 self.uses.written |= holder
         if not addresses:

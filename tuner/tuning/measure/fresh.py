@@ -66,17 +66,17 @@ def policy_text(policy: Mapping[str, Any]) -> str:
     return f"{policy.get('kind')}, {samples} samples after {policy.get('warmup')}"
 
 
-def recorded_line(run: int, wanted: KernelRequest, taken: KernelSamples) -> dict[str, Any]:
+def recorded_line(run: int, request: KernelRequest, samples: KernelSamples) -> dict[str, Any]:
     """Return a run as a line of `timing_runs.jsonl`: the form of files, uploads and replays."""
-    clocks = taken.facts.get("clocks") or {}
+    clocks = samples.facts.get("clocks") or {}
     medians = [(clocks.get(name) or {}).get("median") for name in ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "power_w")]
-    fields = {"run": run, "op": wanted.operator, "shape": dict(wanted.shape), "dtype": wanted.dtype,
-              "config": dict(taken.config or {})}
-    if taken.rejected:
-        return {**fields, "us": [], "rejected": taken.rejected}
-    facts = {name: taken.facts[name] for name in ("registers", "spills", "smem_bytes") if name in taken.facts}
+    fields = {"run": run, "op": request.operator, "shape": dict(request.shape), "dtype": request.dtype,
+              "config": dict(samples.config or {})}
+    if samples.rejected:
+        return {**fields, "us": [], "rejected": samples.rejected}
+    facts = {name: samples.facts[name] for name in ("registers", "spills", "smem_bytes") if name in samples.facts}
     clock_fields: dict[str, Any] = {"clocks": ", ".join(f"{value:g}" for value in medians)} if None not in medians else {}
-    if taken.sm_clock_mhz is not None:
-        clock_fields["sm_clock_mhz"] = taken.sm_clock_mhz
-    where = {name: taken.session[name] for name in ("gpu", "driver", "cuda", "torch", "triton") if taken.session.get(name)}
-    return {**fields, **facts, **clock_fields, **where, "us": list(taken.us)}
+    if samples.sm_clock_mhz is not None:
+        clock_fields["sm_clock_mhz"] = samples.sm_clock_mhz
+    where = {name: samples.session[name] for name in ("gpu", "driver", "cuda", "torch", "triton") if samples.session.get(name)}
+    return {**fields, **facts, **clock_fields, **where, "us": list(samples.us)}

@@ -67,18 +67,18 @@ def _document() -> Mapping[str, Any]:
     return document
 
 
-def recorded_searches(known: PriorKnowledge) -> list[PastSearch]:
+def recorded_searches(prior: PriorKnowledge) -> list[PastSearch]:
     """Return the recorded searches of the operator that is searched; none of this shape and type on this GPU itself."""
     document = _document()
-    recorded = document["operators"].get(known.operator, ())
-    operator = find(known.operator) if recorded else None
+    recorded = document["operators"].get(prior.operator, ())
+    operator = find(prior.operator) if recorded else None
     if operator is None:
         return []
     gpu = limits(document["gpu"], document["compute_capability"], document["sms"])
-    here = known.gpu is not None and known.gpu.gpu == gpu.gpu
+    here = prior.gpu is not None and prior.gpu.gpu == gpu.gpu
     return [PastSearch(operator.name, one["shape"], one["dtype"], gpu, document["toolkit"], _trials(one),
                        operator.flops(one["shape"]) or 0, operator.bytes(one["shape"], one["dtype"]) or 0)
-            for one in recorded if not (here and (one["shape"], one["dtype"]) == (dict(known.shape), known.dtype))]
+            for one in recorded if not (here and (one["shape"], one["dtype"]) == (dict(prior.shape), prior.dtype))]
 
 
 def _trials(search: Mapping[str, Any]) -> list[Trial]:

@@ -43,13 +43,13 @@ def read_operators(text: bytes) -> list[dict[str, Any]]:
     return told
 
 
-def make_operator(told: Mapping[str, Any]) -> Operator:
+def make_operator(description: Mapping[str, Any]) -> Operator:
     """Return the operator of a description. Raises Refused."""
-    name = told.get("name")
+    name = description.get("name")
     if not isinstance(name, str) or not _NAME.match(name):
         raise Refused(f"an operator's name is letters, digits and _, at most 40: not {str(name)[:60]!r}")
     try:
-        return _make_operator(name, told)
+        return _make_operator(name, description)
     except Refused:
         raise
     except KeyError as error:
@@ -58,36 +58,36 @@ def make_operator(told: Mapping[str, Any]) -> Operator:
         raise Refused(f"{name}: {error}"[:500]) from error
 
 
-def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
-    dims = tuple(_make_dim(dim) for dim in _check_list(told["dims"], MAX_DIMS))
-    dtypes = tuple(_check_list(told["dtypes"], 8))
+def _make_operator(name: str, description: Mapping[str, Any]) -> Operator:
+    dims = tuple(_make_dim(dim) for dim in _check_list(description["dims"], MAX_DIMS))
+    dtypes = tuple(_check_list(description["dtypes"], 8))
     if not all(isinstance(dtype, str) and _DTYPE.match(dtype) for dtype in dtypes):
         raise Refused(f"{name}: a dtype is written like bf16")
-    configs = [_check_config(config) for config in _check_list(told["configs"], MAX_CONFIGS, 0)]
+    configs = [_check_config(config) for config in _check_list(description["configs"], MAX_CONFIGS, 0)]
     params = tuple(Param(_check_name(key), tuple(map(_check_value, _check_list(values, MAX_VALUES))))
-                   for key, values in list((told["params"] or {}).items())[:MAX_PARAMS])
+                   for key, values in list((description["params"] or {}).items())[:MAX_PARAMS])
     if not configs and not params:
         raise Refused(f"{name}: a kernel that is not autotuned needs `params`")
     parameters = [param.name for param in params] or list(configs[0])
     if any(sorted(config) != sorted(parameters) for config in configs):
         raise Refused(f"{name}: every configuration names {', '.join(parameters)}")
-    default = _check_config(told["default"])
+    default = _check_config(description["default"])
     if sorted(default) != sorted(parameters):
         raise Refused(f"{name}: the default configuration must name {', '.join(parameters)}")
     of_shape = [*(dim.name for dim in dims), "size"]
-    flops, moved = Expression(told["flops"], of_shape), Expression(told["bytes"], of_shape)
+    flops, moved = Expression(description["flops"], of_shape), Expression(description["bytes"], of_shape)
     rules = [(_check_text(reason), Expression(rule, [*of_shape, *parameters, *OF_GPU]))
-             for reason, rule in list(told["constraints"].items())[:MAX_PARAMS]]
+             for reason, rule in list(description["constraints"].items())[:MAX_PARAMS]]
     operator = Operator(
-        name=name, title=_check_text(told["title"]) or name, dims=dims, dtypes=dtypes,
+        name=name, title=_check_text(description["title"]) or name, dims=dims, dtypes=dtypes,
         presets=tuple({_check_name(dim): _check_whole(value) for dim, value in preset.items()}
-                      for preset in _check_list(told["presets"], 20)),
+                      for preset in _check_list(description["presets"], 20)),
         space=_make_space(params, configs, default, rules), default_config=lambda shape, dtype, gpu: default,
         flops=lambda shape: int(flops.value({**shape, "size": 1})),
         bytes=lambda shape, dtype: int(moved.value({**shape, "size": BYTES.get(dtype, 1)})),
-        kernel_module=KERNEL_MODULE, kernel_names=tuple(map(_check_text, _check_list(told["kernel_names"], 20, 0))),
-        tolerance={dtype: float(value) for dtype, value in told["tolerance"].items() if 0 < float(value) < 1},
-        unit="B/s" if told["unit"] == "B/s" else "FLOP/s")
+        kernel_module=KERNEL_MODULE, kernel_names=tuple(map(_check_text, _check_list(description["kernel_names"], 20, 0))),
+        tolerance={dtype: float(value) for dtype, value in description["tolerance"].items() if 0 < float(value) < 1},
+        unit="B/s" if description["unit"] == "B/s" else "FLOP/s")
     for preset in operator.presets:
         if problems := operator.problems(preset, dtypes[0]):
             raise Refused(f"{name}: preset {dict(preset)}: {'; '.join(problems.values())}")
@@ -95,11 +95,11 @@ def _make_operator(name: str, told: Mapping[str, Any]) -> Operator:
     return operator
 
 
-def _make_dim(told: Mapping[str, Any]) -> Dim:
-    only = tuple(_check_whole(value) for value in _check_list(told["only"], MAX_VALUES, 0))
-    return Dim(_check_name(told["name"]), _check_text(told["meaning"]) or told["name"],
-               _check_whole(told["low"]), _check_whole(told["high"]),
-               bool(told["exact"]), only)
+def _make_dim(description: Mapping[str, Any]) -> Dim:
+    only = tuple(_check_whole(value) for value in _check_list(description["only"], MAX_VALUES, 0))
+    return Dim(_check_name(description["name"]), _check_text(description["meaning"]) or description["name"],
+               _check_whole(description["low"]), _check_whole(description["high"]),
+               bool(description["exact"]), only)
 
 
 def _make_space(params: tuple[Param, ...], configs: Sequence[Config], default: Config,
@@ -113,10 +113,10 @@ def _make_space(params: tuple[Param, ...], configs: Sequence[Config], default: C
     return space
 
 
-def constraints_of(told: Mapping[str, Any], known: Mapping[str, Any], gpu: Limits) -> list[Constraint]:
+def constraints_of(description: Mapping[str, Any], known: Mapping[str, Any], gpu: Limits) -> list[Constraint]:
     """Return the constraints of a description that was checked; `known`: shape, "size" and limits by name."""
-    names = [*known, *(told["params"] or {})]
-    rules = list(told["constraints"].items())[:MAX_PARAMS]
+    names = [*known, *(description["params"] or {})]
+    rules = list(description["constraints"].items())[:MAX_PARAMS]
     return _constraints([(_check_text(reason), Expression(rule, names)) for reason, rule in rules], known, gpu)
 
 

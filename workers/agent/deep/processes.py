@@ -52,7 +52,7 @@ def _plain(word: str) -> str:
     if is_assigned and re.fullmatch(r"[\w.-]+", name) and is_secret(name):
         return f"{name}={MASK}"
     word = _IN_ADDRESS.sub(rf"\1{MASK}@", word)
-    word = _IN_QUERY.sub(lambda found: f"{found[1]}{found[2]}={MASK}" if is_secret(found[2]) else found[0], word)
+    word = _IN_QUERY.sub(lambda match: f"{match[1]}{match[2]}={MASK}" if is_secret(match[2]) else match[0], word)
     return _LOOKS_SECRET.sub(MASK, _BEARER.sub(rf"\1 {MASK}", word))
 
 

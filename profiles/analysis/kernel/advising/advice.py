@@ -144,12 +144,12 @@ def rank(advice: Sequence[Advice], whole: LaunchFacts | None, total_ns: float) -
         covered = any((value or 0.0) >= LIMITS["covers"] * gain for value in covers)
         return 0 if each.kind == "symptom" and gain and not covered and not _has_limit(advice) else 2
 
-    def organises(each: Advice) -> bool:
+    def organises(advice: Advice) -> bool:
         """Waste of much of the time leads the faults."""
-        cause = cause_called(each.cause)
-        gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
+        cause = cause_called(advice.cause)
+        gain = advice.gain_ns if advice.gain_ns is not None else advice.gain_most_ns
         wastes = cause is not None and cause.waste and 100.0 * (gain or 0.0) >= LIMITS["waste_pct"] * total_ns
-        return not (each in faults and wastes)
+        return not (advice in faults and wastes)
 
     return sorted(advice, key=lambda each: (group(each), organises(each), -_score(each), CONFIDENCES.index(each.confidence)))
 
@@ -166,18 +166,18 @@ def _has_limit(advice: Sequence[Advice]) -> bool:
     return any(entry.kind == "limit" for entry in advice)
 
 
-def _score(each: Advice) -> float:
+def _score(advice: Advice) -> float:
     """By its gain; of what is known at most only, a half, so that it stands behind what is sure."""
-    gain = each.gain_ns if each.gain_ns is not None else 0.5 * (each.gain_most_ns or 0.0)
-    return gain * _WEIGHT[each.confidence]
+    gain = advice.gain_ns if advice.gain_ns is not None else 0.5 * (advice.gain_most_ns or 0.0)
+    return gain * _WEIGHT[advice.confidence]
 
 
-def _explains(each: Advice, whole: LaunchFacts | None, total_ns: float) -> bool:
+def _explains(advice: Advice, whole: LaunchFacts | None, total_ns: float) -> bool:
     """A fault that wins a part of the time worth naming, on a unit that is busy enough to be what the time goes to."""
-    cause = cause_called(each.cause)
-    if cause is None or cause.kind != "fault" or each.confidence == "low" or not total_ns:
+    cause = cause_called(advice.cause)
+    if cause is None or cause.kind != "fault" or advice.confidence == "low" or not total_ns:
         return False
-    gain = each.gain_ns if each.gain_ns is not None else each.gain_most_ns
+    gain = advice.gain_ns if advice.gain_ns is not None else advice.gain_most_ns
     least = "explains_pct" if whole is None or units.at_roof(whole) else "explains_below_pct"
     loaded = whole is not None and ((cause.key == "divergence" and bool(whole.signals.get("divergent_branches")))
                                     or (cause.key == "uncoalesced" and units.waits_for_sectors(whole)))
@@ -255,16 +255,16 @@ def _confidence(cause: Cause, ours: bool, nvidia: Sequence[Mapping[str, Any]], w
     return "medium" if ours or wide else "low"
 
 
-def gain_words(each: Advice, text: Any) -> str:
+def gain_words(advice: Advice, text: Any) -> str:
     """Return "19.4 µs to 30 µs (estimate)", "at most 30 µs (estimate)", or why there is none; `text` writes a time in ns."""
-    if each.gain_ns is not None:
-        most = each.gain_most_ns or 0.0
-        more = f" to {text(most)}" if most > 1.005 * each.gain_ns else ""
-        share = f", {pct_text(each.gain_pct)} of its time" if each.gain_pct is not None else ""
-        return f"{text(each.gain_ns)}{more}{share} ({each.gain_source})"
-    if each.gain_most_ns is not None:
-        return f"at most {text(each.gain_most_ns)} ({each.gain_source})"
-    return f"gain unknown: {each.no_gain}"
+    if advice.gain_ns is not None:
+        most = advice.gain_most_ns or 0.0
+        more = f" to {text(most)}" if most > 1.005 * advice.gain_ns else ""
+        share = f", {pct_text(advice.gain_pct)} of its time" if advice.gain_pct is not None else ""
+        return f"{text(advice.gain_ns)}{more}{share} ({advice.gain_source})"
+    if advice.gain_most_ns is not None:
+        return f"at most {text(advice.gain_most_ns)} ({advice.gain_source})"
+    return f"gain unknown: {advice.no_gain}"
 
 
 def _without_name(title: str) -> str:

@@ -74,10 +74,10 @@ def flow(code: Sequence[Instruction], offsets: Sequence[int]) -> Flow:
     return Flow(target, tuple(follows), _blocks(code, follows))
 
 
-def _target(each: Instruction, row_of: dict[int, int]) -> int | None:
-    if each.base not in _JUMPS:
+def _target(instruction: Instruction, row_of: dict[int, int]) -> int | None:
+    if instruction.base not in _JUMPS:
         return None
-    named = next((match for operand in reversed(each.operands) if (match := _TARGET.match(operand))), None)
+    named = next((match for operand in reversed(instruction.operands) if (match := _TARGET.match(operand))), None)
     return row_of.get(int(named[1], 16)) if named else None
 
 
@@ -290,23 +290,23 @@ def _latest(rows: frozenset[int]) -> frozenset[int]:
     return rows if len(rows) <= MOST_WRITERS else frozenset(sorted(rows)[-MOST_WRITERS:])
 
 
-def _write(each: Instruction, row: int, known: dict[int, frozenset[int]]) -> None:
-    if each.never:
+def _write(instruction: Instruction, row: int, known: dict[int, frozenset[int]]) -> None:
+    if instruction.never:
         return
     mine = frozenset((row,))
-    for register in bits(each.writes):
-        known[register] = _latest(known.get(register, _NOBODY) | mine) if each.guard else mine
+    for register in bits(instruction.writes):
+        known[register] = _latest(known.get(register, _NOBODY) | mine) if instruction.guard else mine
 
 
-def _remember(each: Instruction, row: int, under: dict[tuple[str, int], int]) -> None:
+def _remember(instruction: Instruction, row: int, under: dict[tuple[str, int], int]) -> None:
     """Keep which row last wrote a register under a predicate, as long as both stay as they are."""
-    if each.never or not each.writes:
+    if instruction.never or not instruction.writes:
         return
-    for key in [key for key in under if each.writes >> key[1] & 1 or each.writes & _bit(key[0])]:
+    for key in [key for key in under if instruction.writes >> key[1] & 1 or instruction.writes & _bit(key[0])]:
         del under[key]
-    if each.literal:
-        for register in bits(each.writes):
-            under[each.literal, register] = row
+    if instruction.literal:
+        for register in bits(instruction.writes):
+            under[instruction.literal, register] = row
 
 
 def bits(registers: int) -> list[int]:

@@ -162,9 +162,9 @@ def _in_steps(steps: Steps, times: list[GpuTime]) -> dict[str, int]:
     return out
 
 
-def _rows(frame: Frame, each: GpuTime, times: list[GpuTime], waits: Sequence[RankWait]) -> list[Row]:
+def _rows(frame: Frame, gpu: GpuTime, times: list[GpuTime], waits: Sequence[RankWait]) -> list[Row]:
     """The rows of one GPU. Waits for another rank are taken out of its communication."""
-    sums, work = each.tiles.sums(), each.work
+    sums, work = gpu.tiles.sums(), gpu.work
     wall_ns = sum(sums.values())
     by_index = {time.work.index: time for time in times}
     rows: list[Row] = []
@@ -182,15 +182,15 @@ def _rows(frame: Frame, each: GpuTime, times: list[GpuTime], waits: Sequence[Ran
                                 0 if cause in _NO_GAIN else share_ns,
                                 {"waits_in": wait.operation, "waits_for_gpu": wait.late, "collectives": wait.meetings}))
     sums = {**sums, "communication": left}
-    rows += _own_excess(each, sums, [wait for wait in waits if wait.late == work.index])
+    rows += _own_excess(gpu, sums, [wait for wait in waits if wait.late == work.index])
     hidden_by = sums["compute"] + sums["memory_traffic"] + sums["unknown_kernels"] + sums["no_tensor_cores"]
     for cause, ns in sums.items():
         if ns:
-            rows += _split(frame, each, cause, ns, wall_ns, hidden_by)
+            rows += _split(frame, gpu, cause, ns, wall_ns, hidden_by)
     return sorted(rows, key=lambda row: (-row.wall_ns, row.cause, row.where))
 
 
-def _own_excess(each: GpuTime, sums: dict[str, int], waits: Sequence[RankWait]) -> list[Row]:
+def _own_excess(gpu: GpuTime, sums: dict[str, int], waits: Sequence[RankWait]) -> list[Row]:
     """What a late GPU's kernels take more than those of the ranks that wait: taken out of `sums`, where its kernels are."""
     rows = []
     for cause in ("slow_gpu", "more_work"):
@@ -210,7 +210,7 @@ def _own_excess(each: GpuTime, sums: dict[str, int], waits: Sequence[RankWait]) 
                 pace = found.pace
                 evidence |= {"slower_ns": pace.slower_ns, "slower_low_ns": pace.low_ns, "slower_high_ns": pace.high_ns,
                              "slower_pct": 100 * pace.slower_ns / max(1, pace.shared_ns), "compared_steps": pace.steps}
-            rows.append(Row(each.work.index, cause, _where(names), each.work.rank or each.work.label, ns, ns, evidence))
+            rows.append(Row(gpu.work.index, cause, _where(names), gpu.work.rank or gpu.work.label, ns, ns, evidence))
     return rows
 
 
@@ -272,8 +272,8 @@ def _gain(cause: str, ns: int, computing_ns: int) -> int | None:
     return ns
 
 
-def _evidence(frame: Frame, each: GpuTime, cause: str) -> dict[str, Any]:
-    work = each.work
+def _evidence(frame: Frame, gpu: GpuTime, cause: str) -> dict[str, Any]:
+    work = gpu.work
     if cause in ("compute", "memory_traffic", "unknown_kernels", "no_tensor_cores", "small_kernels"):
         kernels = work.rows[frame["category"][work.rows] == Category.COMPUTE]
         out: dict[str, Any] = {"launches": int(kernels.size)}
@@ -284,8 +284,8 @@ def _evidence(frame: Frame, each: GpuTime, cause: str) -> dict[str, Any]:
             out = {"launches": int(small.size), "mean_kernel_ns": int(dur[dur < SMALL_NS].mean()) if small.size else None,
                    "running_ns": busy}
         return out
-    spent = {"host_ns": each.host_ns[cause]} if CAUSES[cause].side == "idle" and cause in each.host_ns else {}
-    return {**spent, "names": [{"name": name[:200], "ns": ns} for name, ns in each.names.get(cause, [])[:3]]}
+    spent = {"host_ns": gpu.host_ns[cause]} if CAUSES[cause].side == "idle" and cause in gpu.host_ns else {}
+    return {**spent, "names": [{"name": name[:200], "ns": ns} for name, ns in gpu.names.get(cause, [])[:3]]}
 
 
 def _where(names: Names) -> str:

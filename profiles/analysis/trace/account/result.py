@@ -92,7 +92,7 @@ def _findings(account: Account) -> list[Finding]:
     worth = [group for group in others if 100 * group.gain_ns >= LEAST_PCT * account.wall_ns]
     lead = [_finding(account, account.lead, lead_text(account), True)] if account.lead else []
     return lead + sorted((_finding(account, group, group_text(account, group), False) for group in worth),
-                         key=lambda each: -(each.worth_ns or 0))
+                         key=lambda finding: -(finding.worth_ns or 0))
 
 
 def _finding(account: Account, group: Group, title: str, leads: bool) -> Finding:

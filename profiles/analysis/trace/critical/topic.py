@@ -150,10 +150,10 @@ def critical_result(frame: Frame) -> Result:
                   _findings(whole, numbers, kernels, threads))
 
 
-def _numbers(shares: Shares, each: NamedPath) -> dict[str, Any]:
-    kinds = shares.by_kind(each.path)
-    return {"key": each.key, "label": each.label, "rank": each.rank, "start_ns": each.path.start_ns, "end_ns": each.path.end_ns,
-            "length_ns": each.path.end_ns - each.path.start_ns, "step_ns": each.step_ns,
+def _numbers(shares: Shares, path: NamedPath) -> dict[str, Any]:
+    kinds = shares.by_kind(path.path)
+    return {"key": path.key, "label": path.label, "rank": path.rank, "start_ns": path.path.start_ns, "end_ns": path.path.end_ns,
+            "length_ns": path.path.end_ns - path.path.start_ns, "step_ns": path.step_ns,
             **{f"{key}_ns": ns for key, ns in kinds.items()}}
 
 

@@ -153,10 +153,10 @@ def floors_of(frame: Frame) -> LaunchFloors:
     return LaunchFloors(floors, flop)
 
 
-def _rates(every: LaunchWork, frame: Frame, at: int, ceilings: Ceilings) -> tuple[float, float]:
-    """Operations and bytes per second that the launch at `at` could reach; NaN where the GPU or the type is not known."""
-    number = int(every.work[at])
-    precision = precision_of(every.works[number], frame.text(int(every.rows[at]))) if number >= 0 else ""
+def _rates(every: LaunchWork, frame: Frame, index: int, ceilings: Ceilings) -> tuple[float, float]:
+    """Operations and bytes per second that the launch at `index` could reach; NaN where the GPU or the type is not known."""
+    number = int(every.work[index])
+    precision = precision_of(every.works[number], frame.text(int(every.rows[index]))) if number >= 0 else ""
     rates = ceilings.rate(precision) if precision else None, ceilings.rate("dram")
     peak, dram = (rate[0] if rate else float("nan") for rate in rates)
     return peak, dram

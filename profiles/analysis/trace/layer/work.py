@@ -68,20 +68,20 @@ class Call:
         """Return whether any argument is a tensor, or a list of them, with sizes."""
         return any(isinstance(shape, list) and shape for shape in self.dims)
 
-    def type(self, at: int) -> str:
-        name = self.types[at] if at < len(self.types) else ""
+    def type(self, index: int) -> str:
+        name = self.types[index] if index < len(self.types) else ""
         return name if isinstance(name, str) else ""
 
-    def tensor(self, at: int) -> Tensor | None:
+    def tensor(self, position: int) -> Tensor | None:
         """Return the tensor at one position; None where another thing, or nothing, stands there."""
-        if at >= len(self.dims) or self.type(at) in NOT_TENSORS:
+        if position >= len(self.dims) or self.type(position) in NOT_TENSORS:
             return None
-        return _tensor(self.dims[at], self.type(at), self.strides[at] if at < len(self.strides) else None)
+        return _tensor(self.dims[position], self.type(position), self.strides[position] if position < len(self.strides) else None)
 
-    def tensor_list(self, at: int) -> list[Tensor]:
+    def tensor_list(self, position: int) -> list[Tensor]:
         """Return the tensors of a list at one position; the file names one type for all, or none ("TensorList")."""
-        sizes = self.dims[at] if at < len(self.dims) else None
-        if self.type(at) != "TensorList" or not isinstance(sizes, list) or not sizes or len(sizes) > MOST_TENSORS:
+        sizes = self.dims[position] if position < len(self.dims) else None
+        if self.type(position) != "TensorList" or not isinstance(sizes, list) or not sizes or len(sizes) > MOST_TENSORS:
             return []
         tensors = [_tensor(size, "", None) for size in sizes]
         return [tensor for tensor in tensors if tensor is not None] if all(tensor is not None for tensor in tensors) else []
@@ -90,22 +90,22 @@ class Call:
         """Return every tensor among the arguments, lists aside."""
         return [tensor for position in range(min(len(self.dims), MOST_TENSORS)) if (tensor := self.tensor(position)) is not None]
 
-    def text(self, at: int) -> str:
-        value = self.concrete[at] if at < len(self.concrete) else ""
+    def text(self, index: int) -> str:
+        value = self.concrete[index] if index < len(self.concrete) else ""
         return value if isinstance(value, str) else str(value) if isinstance(value, bool | int | float) else ""
 
-    def flag(self, at: int) -> bool | None:
+    def flag(self, index: int) -> bool | None:
         """Return a boolean setting, None where it is not recorded."""
-        return {"true": True, "false": False, "1": True, "0": False}.get(self.text(at).lower())
+        return {"true": True, "false": False, "1": True, "0": False}.get(self.text(index).lower())
 
-    def whole(self, at: int) -> int | None:
-        text = self.text(at)
+    def whole(self, index: int) -> int | None:
+        text = self.text(index)
         return int(text) if text.lstrip("-").isdecimal() and len(text) < 16 else None
 
-    def values(self, at: int) -> list[Any]:
+    def values(self, index: int) -> list[Any]:
         """Return a list setting: "[0, 1]" -> [0, 1]; "[True, False]" -> [True, False]."""
-        text = self.text(at).replace("True", "true").replace("False", "false")
-        return as_list(text) if text else as_list(self.concrete[at]) if at < len(self.concrete) else []
+        text = self.text(index).replace("True", "true").replace("False", "false")
+        return as_list(text) if text else as_list(self.concrete[index]) if index < len(self.concrete) else []
 
 
 def _tensor(sizes: Any, kind: str, strides: Any) -> Tensor | None:

@@ -149,13 +149,13 @@ class Allocations:
     sites: list[str]             # operators, or frames of stacks
 
 
-def allocations_of(frame: Frame, held: DeviceMemory, phases: Phases) -> Allocations:
-    rows = held.rows[held.began]
+def allocations_of(frame: Frame, memory: DeviceMemory, phases: Phases) -> Allocations:
+    rows = memory.rows[memory.began]
     around = frame.parent[rows] if rows.size else rows
     operator = frame.enclosing(around, Category.CPU_OP)
     phase = phases.of(rows)
     site, sites = _sites(frame, rows, operator, around)
-    category = _categories(frame, held, phases, phase, _outermost(frame, operator))
+    category = _categories(frame, memory, phases, phase, _outermost(frame, operator))
     workspace = np.array([bool(_WORKSPACE.search(name)) for name in sites] or [False], np.bool_)
     if site.size:
         category[workspace[site] & (category != KEYS.index("temporary"))] = KEYS.index("kept")
@@ -173,10 +173,10 @@ def _outermost(frame: Frame, operator: Ints) -> Ints:
     return outermost
 
 
-def _categories(frame: Frame, held: DeviceMemory, phases: Phases, made: Ints, outer: Ints) -> Ints:
-    began_ns, freed = held.time_ns[held.began], held.ended >= 0
-    end_ns = held.end_ns
-    freed_in = phases.of(held.rows[np.maximum(held.ended, 0)]) if held.began.size else made
+def _categories(frame: Frame, memory: DeviceMemory, phases: Phases, made: Ints, outer: Ints) -> Ints:
+    began_ns, freed = memory.time_ns[memory.began], memory.ended >= 0
+    end_ns = memory.end_ns
+    freed_in = phases.of(memory.rows[np.maximum(memory.ended, 0)]) if memory.began.size else made
     stretches = phases.stretches
     same = stretches.at(began_ns) == stretches.at(end_ns)
     within = freed & (freed_in == made) & same & (made != NONE)
@@ -226,25 +226,25 @@ def moments(level: Ints, time_ns: Ints) -> Ints:
     return np.unique(np.concatenate([[0], by_level[last], last]))
 
 
-def by_category(held: DeviceMemory, made: Allocations | None) -> dict[str, Any]:
+def by_category(memory: DeviceMemory, allocations: Allocations | None) -> dict[str, Any]:
     """{"time_ns", "total_bytes", "reserved_bytes", "parts": {category: bytes}} at the moments."""
-    indices = moments(held.level, held.time_ns)
+    indices = moments(memory.level, memory.time_ns)
     parts: dict[str, list[int]] = {}
-    left = held.level[indices].copy()
-    if made is not None:
+    left = memory.level[indices].copy()
+    if allocations is not None:
         for number, key in enumerate(KEYS):
-            mine = made.category == number
+            mine = allocations.category == number
             if mine.any():
-                change = np.zeros(held.rows.size, np.int64)
-                np.add.at(change, held.began[mine], held.bytes[mine])
-                freed = mine & (held.ended >= 0)
-                np.subtract.at(change, held.ended[freed], held.bytes[freed])
+                change = np.zeros(memory.rows.size, np.int64)
+                np.add.at(change, memory.began[mine], memory.bytes[mine])
+                freed = mine & (memory.ended >= 0)
+                np.subtract.at(change, memory.ended[freed], memory.bytes[freed])
                 values = np.cumsum(change)[indices]
                 parts[key] = values.tolist()
                 left -= values
-    parts["before" if made is not None else "unknown"] = left.tolist()
-    return {"time_ns": held.time_ns[indices].tolist(), "total_bytes": held.level[indices].tolist(),
-            "reserved_bytes": _numbers(held.reserved, held.time_ns[indices]),
+    parts["before" if allocations is not None else "unknown"] = left.tolist()
+    return {"time_ns": memory.time_ns[indices].tolist(), "total_bytes": memory.level[indices].tolist(),
+            "reserved_bytes": _numbers(memory.reserved, memory.time_ns[indices]),
             "parts": {key: parts[key] for key in KEYS if key in parts and any(parts[key])}}
 
 

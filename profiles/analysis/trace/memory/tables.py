@@ -74,21 +74,21 @@ class Group:
     largest: int                 # allocation
 
 
-def alive_at(held: DeviceMemory, event: int) -> Array:
+def alive_at(memory: DeviceMemory, event: int) -> Array:
     """Return which allocations are there after an event."""
-    return (held.began <= event) & ((held.ended < 0) | (held.ended > event))
+    return (memory.began <= event) & ((memory.ended < 0) | (memory.ended > event))
 
 
-def groups(held: DeviceMemory, made: Allocations) -> list[Group]:
+def groups(memory: DeviceMemory, made: Allocations) -> list[Group]:
     """Largest first. What was there before the recording is not among them."""
-    alive = np.flatnonzero(alive_at(held, held.peak))
+    alive = np.flatnonzero(alive_at(memory, memory.peak))
     if not alive.size:
         return []
     keys, index = np.unique(np.stack([made.category[alive], made.phase[alive], made.site[alive]]), axis=1, return_inverse=True)
     index = index.reshape(-1)
-    size = np.bincount(index, weights=held.bytes[alive]).round().astype(np.int64)
+    size = np.bincount(index, weights=memory.bytes[alive]).round().astype(np.int64)
     count = np.bincount(index)
-    by_size = np.lexsort((-held.bytes[alive], index))
+    by_size = np.lexsort((-memory.bytes[alive], index))
     first = np.searchsorted(index[by_size], np.arange(keys.shape[1]))
     groups = [Group(KEYS[category], NAMES[phase], made.sites[site], int(size[number]), int(count[number]),
                    int(alive[by_size[first[number]]]))
@@ -96,15 +96,15 @@ def groups(held: DeviceMemory, made: Allocations) -> list[Group]:
     return sorted(groups, key=lambda group: -group.bytes)
 
 
-def before_bytes(held: DeviceMemory) -> int:
+def before_bytes(memory: DeviceMemory) -> int:
     """At the peak, of what was allocated before the recording."""
-    return int(held.level[held.peak]) - int(held.bytes[alive_at(held, held.peak)].sum())
+    return int(memory.level[memory.peak]) - int(memory.bytes[alive_at(memory, memory.peak)].sum())
 
 
-def largest(held: DeviceMemory, most: int) -> Ints:
+def largest(memory: DeviceMemory, most: int) -> Ints:
     """Allocations alive at the peak, the largest first."""
-    alive = np.flatnonzero(alive_at(held, held.peak))
-    return alive[stable_order(-held.bytes[alive])[:most]]
+    alive = np.flatnonzero(alive_at(memory, memory.peak))
+    return alive[stable_order(-memory.bytes[alive])[:most]]
 
 
 # What the topic "memory" knows, before anything is said of it.

@@ -152,8 +152,8 @@ def _claim(facts: Facts, recording: Recording, kind: Kind, found: Sequence[Avoid
                  (min(least, most), max(most, least, takes - stays[0])))
 
 
-def _copied_ns(facts: Facts, one: Avoidable) -> int:
-    return int(facts.frame["dur_ns"][list(one.rows)].sum()) if one.rows else 0
+def _copied_ns(facts: Facts, avoidable: Avoidable) -> int:
+    return int(facts.frame["dur_ns"][list(avoidable.rows)].sum()) if avoidable.rows else 0
 def _host_ns(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> int:
     """Return the host time that goes with the launches: `at` 0 at most, 1 at least. Of a copy the call itself, which may block."""
     launched = sum(int(recording.host_share(facts.every.rows[list(one.positions)], one.host_shares[1 - at]).sum()) for one in found)
@@ -162,10 +162,10 @@ def _host_ns(facts: Facts, recording: Recording, found: Sequence[Avoidable], at:
     return launched + blocked
 
 
-def _change(facts: Facts, recording: Recording, found: Sequence[Avoidable], at: int) -> Change:
+def _change(facts: Facts, recording: Recording, avoidables: Sequence[Avoidable], at: int) -> Change:
     """Return the recording's change: `at` 0 the most that goes, 1 the least."""
     rows, ns, host_ns, gone = [NO_INTS], [NO_INTS], [NO_INTS], list[tuple[int, int]]()
-    for avoidable in found:
+    for avoidable in avoidables:
         positions, stays = list(avoidable.positions), avoidable.stays_ns[at]
         if avoidable.is_region:
             length = np.zeros(len(positions), np.int64)

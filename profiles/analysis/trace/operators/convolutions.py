@@ -40,10 +40,10 @@ def convolution_groups(owned: OwnedWork) -> Groups | None:
     return Groups(owned, rows, owned.owner_name, owned.owner_detail, owned.kernel) if rows.size else None
 
 
-def reached_pct(owned: OwnedWork, at: int, total_ns: int, launches: int) -> float | None:
+def reached_pct(owned: OwnedWork, index: int, total_ns: int, launches: int) -> float | None:
     """Return the least time of a convolution on tensor cores as a share of what it took; None where sizes or GPU are unknown."""
-    problem = owned.problem(at)
-    least = least_ns(problem, owned.device(at)[1]) if problem else None
+    problem = owned.problem(index)
+    least = least_ns(problem, owned.device(index)[1]) if problem else None
     return min(100.0, 100.0 * launches * least / total_ns) if least and total_ns else None
 
 

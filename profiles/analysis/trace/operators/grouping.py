@@ -72,9 +72,9 @@ class OwnedWork:
         by_code = np.array([alignment_of(self.frame.names[code]) is not None for code in codes.tolist()], np.bool_)
         return by_code[index] if codes.size else np.zeros(0, np.bool_)
 
-    def problem(self, at: int) -> Problem | None:
+    def problem(self, index: int) -> Problem | None:
         """Return what the operator of one row multiplies."""
-        row = int(self.owner[at])
+        row = int(self.owner[index])
         return problem_of(readable(self.frame.text(row)), self.frame.arguments(row)) if row >= 0 else None
 
     def device(self, at: int) -> tuple[str | None, gpus.Gpu | None]:
@@ -185,8 +185,8 @@ def kernel_of(owned: OwnedWork, code: int) -> str:
     return clip_name(owned.frame.names[code], KERNEL_CHARS)
 
 
-def slice_of(owned: OwnedWork, at: int) -> int:
-    return int(owned.frame["id"][owned.rows[at]])
+def slice_of(owned: OwnedWork, index: int) -> int:
+    return int(owned.frame["id"][owned.rows[index]])
 
 
 def rest_rows(groups: Groups, columns: list[SummaryColumn], launches_at: int, ns_at: int, total_ns: int) -> CellRows:

@@ -199,15 +199,15 @@ def _whole(values: list[Any], axes: int) -> list[int]:
     return values * axes if len(values) == 1 else values if len(values) == axes else []
 
 
-def _shape(dims: list[Any], at: int) -> Shape:
-    sizes = dims[at] if at < len(dims) else None
+def _shape(dims: list[Any], index: int) -> Shape:
+    sizes = dims[index] if index < len(dims) else None
     if not isinstance(sizes, list) or not 0 < len(sizes) <= DIMENSIONS:
         return []
     return sizes if all(type(size) is int and 0 < size < 1 << 40 for size in sizes) else []
 
 
-def _type(types: list[Any], at: int) -> str:
-    name = types[at] if at < len(types) else ""
+def _type(types: list[Any], index: int) -> str:
+    name = types[index] if index < len(types) else ""
     return type_named(name) if isinstance(name, str) else ""
 
 

@@ -85,9 +85,9 @@ _SHAPE_NOTE = ("Shapes and types of the inputs that are tensors. Rate is 2·M·N
                "operands.")
 
 
-def _inputs(owned: OwnedWork, at: int) -> tuple[str | None, str | None]:
+def _inputs(owned: OwnedWork, index: int) -> tuple[str | None, str | None]:
     """Shapes and types of the operator's tensors: "2048×4096, 4096×12288", "fp16"."""
-    row = int(owned.owner[at])
+    row = int(owned.owner[index])
     if row < 0:
         return None, None
     arguments = owned.frame.arguments(row)
@@ -105,12 +105,12 @@ def _dims(shape: list[int] | list[list[int]]) -> str:
     return plural(len(shape), "tensor") if isinstance(shape[0], list) else dims_text(shape)
 
 
-def _rate(owned: OwnedWork, at: int, per_call_ns: float | None) -> tuple[str | None, float | None, float | None]:
-    problem = owned.problem(at)
+def _rate(owned: OwnedWork, index: int, per_call_ns: float | None) -> tuple[str | None, float | None, float | None]:
+    problem = owned.problem(index)
     if problem is None:
         return None, None, None
     flop_s = 1e9 * problem.flop / per_call_ns if problem.flop and per_call_ns else None
-    _, gpu = owned.device(at)
+    _, gpu = owned.device(index)
     peak = peak_of(problem, gpu) if gpu else None
     return problem.text or None, flop_s, share_pct(flop_s, peak) if flop_s and peak else None
 

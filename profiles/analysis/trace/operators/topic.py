@@ -72,19 +72,19 @@ _NOTE = ("Kernels of matrix products that run on CUDA cores, or on tensor cores 
          "unknown where sizes or GPU are, and where tensor cores would not help.")
 
 
-def missed_product(owned: OwnedWork, at: int, total_ns: int, launches: int) -> dict[str, Any]:
+def missed_product(owned: OwnedWork, index: int, total_ns: int, launches: int) -> dict[str, Any]:
     """Return why the product of one row is not (well) on tensor cores.
 
     Keys: code, why, fix, product, dtype, worth_ns.
     """
-    problem = owned.problem(at)
+    problem = owned.problem(index)
     if problem is None:
         return {"code": "shapes", "why": None, "fix": None, "product": None, "dtype": None, "worth_ns": None}
-    kernel = owned.frame.names[int(owned.kernel[at])]
+    kernel = owned.frame.names[int(owned.kernel[index])]
     if not problem.dtype:
         problem = replace(problem, dtype=type_of(kernel))
-    capability, gpu = owned.device(at)
-    loads = alignment_of(kernel) if int(owned.use[at]) == YES else None
+    capability, gpu = owned.device(index)
+    loads = alignment_of(kernel) if int(owned.use[index]) == YES else None
     if loads is not None:
         odd = unaligned_dimensions(problem)
         if not odd and problem.text:

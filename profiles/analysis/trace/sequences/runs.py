@@ -180,7 +180,7 @@ def candidates(frame: Frame) -> list[Candidate]:
         span = slice(int(cut.first[member]), int(last[member]) + 1)
         some_unknown = bool(unknown[members].any())
         candidates.append((int(saved[members].sum()), members, span, some_unknown))
-    candidates.sort(key=lambda each: -each[0] - int(gap[each[1]].sum()))
+    candidates.sort(key=lambda candidate: -candidate[0] - int(gap[candidate[1]].sum()))
     return [Candidate(
         tuple(cut.code[span].tolist()), members.size, int(total[members].sum()), int(gap[members].sum()),
         int((cut.length[members] - 1).sum()), None if some else int(moved[members].sum()), worth, "time" if some else "bytes",

@@ -131,8 +131,8 @@ def _text(frame: Frame, names: tuple[int, ...], most: int = 6) -> str:
     return " → ".join(shown) + (f" → … ({len(names)} kernels)" if len(parts) > most else "")
 
 
-def _window(frame: Frame, each: Candidate) -> str:
-    start, end = int(frame["start_ns"][each.example]), int(frame.end_ns[each.example_end])
+def _window(frame: Frame, candidate: Candidate) -> str:
+    start, end = int(frame["start_ns"][candidate.example]), int(frame.end_ns[candidate.example_end])
     margin = max(1, (end - start) // 5)
     return f"{max(0, start - margin)}-{end + margin}"
 

@@ -75,19 +75,19 @@ def split_end(text: bytes, bare: bool) -> tuple[dict[str, Any] | None, int]:
         return (keys if isinstance(keys, dict) else None), skipped + end - 1
 
 
-def read_trailing(first: bytes, at: int, more: Iterator[bytes]) -> Trailing | None:
-    """Return what lies at byte `at` and behind it, None where nothing but blanks and closing brackets does."""
+def read_trailing(first: bytes, offset: int, more: Iterator[bytes]) -> Trailing | None:
+    """Return what lies at byte `offset` and behind it, None where nothing but blanks and closing brackets does."""
     blank = len(first) - len(first.lstrip(_BLANK + b"}]"))
     text, size = first[blank:], len(first) - blank
     while not text:
         following = next(more, b"")
         if not following:
             return None
-        at += len(first)
+        offset += len(first)
         first = following
         blank = len(first) - len(first.lstrip(_BLANK + b"}]"))
         text, size = first[blank:], len(first) - blank
-    at += blank
+    offset += blank
     records, arrays, base, times = 0, 0, None, _Times()
     is_document = _is_document(text)
     while True:
@@ -103,7 +103,7 @@ def read_trailing(first: bytes, at: int, more: Iterator[bytes]) -> Trailing | No
             base = int(stated[1])
         if not following:
             documents = max(1, arrays) if is_document and records else 0
-            return Trailing(at, size, documents, records, times.first_ns, times.last_ns, base)
+            return Trailing(offset, size, documents, records, times.first_ns, times.last_ns, base)
         size += len(following)
         text = text[stop:] + following
 
@@ -236,18 +236,18 @@ def boundary_after(data: bytes, goal: int, stop: tuple[int, int]) -> tuple[int, 
     return (match.start() + 1, match.end()) if match and match.end() < stop[1] else stop
 
 
-def narrower(data: bytes, pos: int, end: int, at: int | None, whole: bool) -> tuple[int, int] | None:
+def narrower(data: bytes, pos: int, end: int, offset: int | None, whole: bool) -> tuple[int, int] | None:
     """Return a boundary before the damage, or None.
 
-    At the record that holds byte `at`; with no byte known, somewhere nearer to `pos`.
+    At the record that holds byte `offset`; with no byte known, somewhere nearer to `pos`.
     """
-    limit = at if at is not None else end if whole else pos + (end - pos) // 8
+    limit = offset if offset is not None else end if whole else pos + (end - pos) // 8
     for back in (1 << 12, 1 << 17, limit - pos):
         matches = [match for match in BOUNDARY.finditer(data, max(pos, limit - back), min(limit + 256, end))
                  if match.end() <= limit]
         if matches:
             return matches[-1].start() + 1, matches[-1].end()
-    if at is None and not whole:                     # none before: the nearest behind, as long as it narrows
+    if offset is None and not whole:                     # none before: the nearest behind, as long as it narrows
         match = BOUNDARY.search(data, limit, end)
         if match:
             return match.start() + 1, match.end()

@@ -19,15 +19,15 @@ class Missing:
         self._path, self._seen = path, seen
         self.__name__ = path.rpartition(".")[2]
 
-    def __call__(self, *given: Any, **more: Any) -> Any:
-        if len(given) == 1 and callable(given[0]) and not more and not isinstance(given[0], Missing):
-            return given[0]
-        if configs := _configs(given, more):        # a decorator of their own around triton.autotune
+    def __call__(self, *args: Any, **more: Any) -> Any:
+        if len(args) == 1 and callable(args[0]) and not more and not isinstance(args[0], Missing):
+            return args[0]
+        if configs := _configs(args, more):        # a decorator of their own around triton.autotune
             import triton
 
             return triton.autotune(configs=configs, key=more.get("key") or [])
         self._seen.used.add(self._path)
-        self._seen.given((given, more))
+        self._seen.given((args, more))
         return Missing(f"{self._path}()", self._seen)
 
     def __getattr__(self, name: str) -> Any:

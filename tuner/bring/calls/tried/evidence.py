@@ -72,6 +72,6 @@ class Evidence:
         return one["launch"]["constexprs"].get(name, {}).get("value")
 
 
-def evidence_of(told: Mapping[str, Any], at: int) -> Evidence:
+def evidence_of(record: Mapping[str, Any], at: int) -> Evidence:
     """Return that of the launch at `at`."""
-    return Evidence([trial for trial in told.get("tries", ()) if trial["at"] == at])
+    return Evidence([trial for trial in record.get("tries", ()) if trial["at"] == at])

@@ -57,9 +57,9 @@ def _extern(name: str, path: str, symbol: str, values: Sequence[Any], kind: Any,
     return _sum(values, kind)
 
 
-def _call(kernel: Any, *given: Any, **more: Any) -> Any:
+def _call(kernel: Any, *args: Any, **more: Any) -> Any:
     """Let a compiled function be called by an interpreted one."""
-    return InterpretedFunction(kernel.fn)(*given, **more)
+    return InterpretedFunction(kernel.fn)(*args, **more)
 
 
 def let_call() -> None:

@@ -170,14 +170,14 @@ def _seen(shapes: set[tuple[int, ...]], read: set[int]) -> Iterator[None]:
     builder = interpreter_builder
     load, store = builder.create_masked_load, builder.create_masked_store
 
-    def create_masked_load(pointers: Any, *given: Any) -> Any:
+    def create_masked_load(pointers: Any, *args: Any) -> Any:
         shapes.add(tuple(pointers.data.shape))
         read.add(int(pointers.data.flat[0]))
-        return load(pointers, *given)
+        return load(pointers, *args)
 
-    def create_masked_store(pointers: Any, *given: Any) -> Any:
+    def create_masked_store(pointers: Any, *args: Any) -> Any:
         shapes.add(tuple(pointers.data.shape))
-        return store(pointers, *given)
+        return store(pointers, *args)
 
     builder.create_masked_load, builder.create_masked_store = create_masked_load, create_masked_store
     try:

@@ -46,9 +46,9 @@ class Method:
     transfers: bool = False            # learns from `Known.past` itself; others may be given its winners to start from
     whole_space: bool = False          # ends with the space or its budget: a plateau says nothing about what is left
 
-    def make(self, space: Space, rng: np.random.Generator, known: PriorKnowledge | None = None) -> Strategy:
+    def make(self, space: Space, rng: np.random.Generator, prior: PriorKnowledge | None = None) -> Strategy:
         """Return a new strategy over `space`."""
-        return self.maker(space, rng, known or PriorKnowledge())
+        return self.maker(space, rng, prior or PriorKnowledge())
 
 
 def tell_facts(strategy: Strategy, facts_by_key: Mapping[str, Mapping[str, Any]]) -> None:
@@ -59,16 +59,16 @@ def tell_facts(strategy: Strategy, facts_by_key: Mapping[str, Mapping[str, Any]]
 
 
 # The two that model the times load scipy: where they are made, and not wherever the table is read.
-def _make_composed(space: Space, rng: np.random.Generator, known: PriorKnowledge) -> Strategy:
+def _make_composed(space: Space, rng: np.random.Generator, prior: PriorKnowledge) -> Strategy:
     from tuner.tuning.search.strategies.composed import ComposedSearch
 
-    return ComposedSearch(space, rng, known)
+    return ComposedSearch(space, rng, prior)
 
 
-def _make_model(space: Space, rng: np.random.Generator, known: PriorKnowledge) -> Strategy:
+def _make_model(space: Space, rng: np.random.Generator, prior: PriorKnowledge) -> Strategy:
     from tuner.tuning.search.strategies.model import ModelSearch
 
-    return ModelSearch(space, rng, known)
+    return ModelSearch(space, rng, prior)
 
 
 STRATEGIES: dict[str, Method] = {

@@ -46,28 +46,28 @@ MOST_RECORDED = 20_000      # of one past
 PER_PAST = 2              # winners taken over from one past
 
 
-def related_searches(space: Space, known: PriorKnowledge) -> list[PastSearch]:
+def related_searches(space: Space, prior: PriorKnowledge) -> list[PastSearch]:
     """Return past searches of this operator with these parameters, the most similar first."""
     searches = []
-    for past in known.past:
+    for past in prior.past:
         usable = [trial for trial in past.trials[:MOST_RECORDED] if _is_usable(trial, space)]
-        if past.operator == known.operator and any(trial.median_ms for trial in usable):
+        if past.operator == prior.operator and any(trial.median_ms for trial in usable):
             searches.append(dataclasses.replace(past, trials=usable))
-    return sorted(searches, key=lambda past: -similarity(past, known))
+    return sorted(searches, key=lambda past: -similarity(past, prior))
 
 
 def _is_usable(trial: Trial, space: Space) -> bool:
     return all(param.name in trial.config for param in space.params)
 
 
-def similarity(past: PastSearch, known: PriorKnowledge) -> float:
+def similarity(past: PastSearch, prior: PriorKnowledge) -> float:
     """Return how similar two searches are; 1 for the same shape, GPU, dtype and toolkit."""
-    like = math.exp(-_shape_doublings(past.shape, known.shape) / FADES)
-    if past.gpu is not None and known.gpu is not None and past.gpu.gpu != known.gpu.gpu:
-        like *= OTHER_GPU if past.gpu.compute_capability == known.gpu.compute_capability else OTHER_CLASS
-    if past.dtype and known.dtype and past.dtype != known.dtype:
-        like *= SAME_BYTES if element_bytes(past.dtype) == element_bytes(known.dtype) else OTHER_DTYPE
-    return like * (OTHER_TOOLKIT if past.toolkit and known.toolkit and past.toolkit != known.toolkit else 1)
+    like = math.exp(-_shape_doublings(past.shape, prior.shape) / FADES)
+    if past.gpu is not None and prior.gpu is not None and past.gpu.gpu != prior.gpu.gpu:
+        like *= OTHER_GPU if past.gpu.compute_capability == prior.gpu.compute_capability else OTHER_CLASS
+    if past.dtype and prior.dtype and past.dtype != prior.dtype:
+        like *= SAME_BYTES if element_bytes(past.dtype) == element_bytes(prior.dtype) else OTHER_DTYPE
+    return like * (OTHER_TOOLKIT if past.toolkit and prior.toolkit and past.toolkit != prior.toolkit else 1)
 
 
 def _shape_doublings(one: Shape, other: Shape) -> float:
@@ -85,26 +85,26 @@ def past_winners(space: Space, searches: Sequence[PastSearch]) -> list[Config]:
     return [configs[place] for place in range(PER_PAST) for configs in ranked if place < len(configs)]
 
 
-def correct_guess(space: Space, known: PriorKnowledge, guessed: Array, searches: Sequence[PastSearch],
+def correct_guess(space: Space, prior: PriorKnowledge, guessed: Array, searches: Sequence[PastSearch],
                   weights: Mapping[str, float]) -> Array:
     """Return the guess corrected by past measurements: log time over the fastest expected, shape (N,)."""
     total, shares = np.zeros(len(space)), 0.0
     for past in searches:
-        share = similarity(past, known)
-        total += share * _surprise(space, known, past, weights)
+        share = similarity(past, prior)
+        total += share * _surprise(space, prior, past, weights)
         shares += share
     expected = guessed + total / shares
     return np.asarray(expected - expected.min())
 
 
-def _surprise(space: Space, known: PriorKnowledge, past: PastSearch, weights: Mapping[str, float]) -> Array:
+def _surprise(space: Space, prior: PriorKnowledge, past: PastSearch, weights: Mapping[str, float]) -> Array:
     """Return, at every row, log time measured there minus the guess for there, around its median."""
     by_values = {tuple(trial.config[param.name] for param in space.params): trial for trial in past.trials}
     times = list(by_values)
     names = [param.name for param in space.params]
     there = Space.listed([dict(zip(names, values, strict=True)) for values in times])
-    work = (past.flops, past.bytes) if past.flops and past.bytes else (known.flops, known.bytes)
-    about = dataclasses.replace(known, shape=past.shape, dtype=past.dtype, gpu=past.gpu or known.gpu, flops=work[0], bytes=work[1])
+    work = (past.flops, past.bytes) if past.flops and past.bytes else (prior.flops, prior.bytes)
+    about = dataclasses.replace(prior, shape=past.shape, dtype=past.dtype, gpu=past.gpu or prior.gpu, flops=work[0], bytes=work[1])
     surprise = slowness_of(list(by_values.values())) - guess_slowness(there, about, Sizes(there), weights)
     scales = [_value_places((*param.values, *(values[i] for values in times))) for i, param in enumerate(space.params)]
     places = _places(there.params, there.rows, scales)
@@ -153,9 +153,9 @@ FEW = 8                   # trials below which a past says nothing about rules
 MOST_TRIALS = 5_000       # of one past
 
 
-def rule_weights(known: PriorKnowledge) -> dict[str, float]:
+def rule_weights(prior: PriorKnowledge) -> dict[str, float]:
     """Return rule -> weight around 1; empty where other operators have no trials."""
-    observations = [_observations(past, known) for past in known.past if past.operator != known.operator]
+    observations = [_observations(past, prior) for past in prior.past if past.operator != prior.operator]
     blocks = [block for block in observations if block is not None]
     names = list(dict.fromkeys(name for terms, _ in blocks for name in terms))
     if not names:
@@ -169,7 +169,7 @@ def rule_weights(known: PriorKnowledge) -> dict[str, float]:
     return dict(zip(names, weights.tolist(), strict=True))
 
 
-def _observations(past: PastSearch, known: PriorKnowledge) -> tuple[Mapping[str, Array], Array] | None:
+def _observations(past: PastSearch, prior: PriorKnowledge) -> tuple[Mapping[str, Array], Array] | None:
     """Return the rules' terms at a past search's configurations and their slowness; None without any."""
     by_key = {config_key(trial.config): trial for trial in past.trials[:MOST_TRIALS]}
     trials = list(by_key.values())
@@ -177,7 +177,7 @@ def _observations(past: PastSearch, known: PriorKnowledge) -> tuple[Mapping[str,
     if sum(trial.median_ms is not None for trial in trials) < FEW or any(c.keys() != configs[0].keys() for c in configs):
         return None
     space = Space.listed(configs)
-    about = dataclasses.replace(known, operator=past.operator, shape=past.shape, dtype=past.dtype, gpu=past.gpu or known.gpu,
+    about = dataclasses.replace(prior, operator=past.operator, shape=past.shape, dtype=past.dtype, gpu=past.gpu or prior.gpu,
                                 flops=past.flops, bytes=past.bytes)
     terms = rule_terms(space, about, Sizes(space))
     return (terms, slowness_of(trials)) if terms else None
@@ -196,19 +196,19 @@ WINNERS = 4               # of other shapes, GPUs and toolkits that are tried as
 
 class ComposedSearch:
     """Takes turns between models, winners of other searches and evolution."""
-    def __init__(self, space: Space, rng: np.random.Generator, known: PriorKnowledge) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator, prior: PriorKnowledge) -> None:
         sizes = Sizes(space)
-        weights = rule_weights(known)
-        x, guessed = model_columns(space, sizes), guess_slowness(space, known, sizes, weights)
-        past = related_searches(space, known)
+        weights = rule_weights(prior)
+        x, guessed = model_columns(space, sizes), guess_slowness(space, prior, sizes, weights)
+        past = related_searches(space, prior)
         self._ledger = Ledger(space)
         self._breeder = Breeder(self._ledger, rng)
         self._cold = Proposer(self._ledger, x, guessed, rng)
-        self._open = Proposer(self._ledger, x, guess_slowness(space, known, sizes), rng, fits=False)
-        self._warm = Proposer(self._ledger, x, correct_guess(space, known, guessed, past, weights), rng) if past else self._cold
+        self._open = Proposer(self._ledger, x, guess_slowness(space, prior, sizes), rng, fits=False)
+        self._warm = Proposer(self._ledger, x, correct_guess(space, prior, guessed, past, weights), rng) if past else self._cold
         self._winners = deque(row for config in past_winners(space, past)[:WINNERS] if (row := space.row(config)) is not None)
-        self._default = space.row(known.default) if known.default is not None else None
-        self._cycle = COLD if not past else WARM if similarity(past[0], known) >= NEAR else FAR
+        self._default = space.row(prior.default) if prior.default is not None else None
+        self._cycle = COLD if not past else WARM if similarity(past[0], prior) >= NEAR else FAR
 
     def ask(self, n: int) -> list[Config]:
         configs: list[Config] = []

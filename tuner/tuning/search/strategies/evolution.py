@@ -77,7 +77,7 @@ class Breeder:
 
 class EvolutionarySearch:
     """Random starts, then children of the fastest configurations."""
-    def __init__(self, space: Space, rng: np.random.Generator, known: PriorKnowledge) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator, prior: PriorKnowledge) -> None:
         self._ledger = Ledger(space)
         self._breeder = Breeder(self._ledger, rng)
 

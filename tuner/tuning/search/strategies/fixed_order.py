@@ -13,7 +13,7 @@ from tuner.tuning.trial import Config, Trial, config_key
 
 class ExhaustiveSearch:
     """Every valid configuration, in the order of the space."""
-    def __init__(self, space: Space, rng: np.random.Generator, known: PriorKnowledge) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator, prior: PriorKnowledge) -> None:
         self._space = space
         self._order = self._make_order(rng)
         self._seen = np.zeros(len(space), dtype=bool)

@@ -26,7 +26,7 @@ SPREAD_SAMPLE = 256     # candidates that compete to be the most distant
 
 class LocalSearch:
     """Spread starts, then neighbours of the fastest configurations."""
-    def __init__(self, space: Space, rng: np.random.Generator, known: PriorKnowledge) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator, prior: PriorKnowledge) -> None:
         self._space = space
         self._encoding = space.encoding()
         self._order = rng.permutation(len(space))             # breaks every tie

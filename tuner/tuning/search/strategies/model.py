@@ -368,10 +368,10 @@ def _log_expected_improvement(z: Array) -> Array:
 class ModelSearch:
     """A proposer alone, starting from the guess for any kernel."""
 
-    def __init__(self, space: Space, rng: np.random.Generator, known: PriorKnowledge) -> None:
+    def __init__(self, space: Space, rng: np.random.Generator, prior: PriorKnowledge) -> None:
         sizes = Sizes(space)
         self._ledger = Ledger(space)
-        self._proposer = Proposer(self._ledger, model_columns(space, sizes), guess_slowness(space, known, sizes), rng)
+        self._proposer = Proposer(self._ledger, model_columns(space, sizes), guess_slowness(space, prior, sizes), rng)
 
     def ask(self, n: int) -> list[Config]:
         configs: list[Config] = []

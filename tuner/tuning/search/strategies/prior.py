@@ -123,42 +123,42 @@ class Grid:
     width: float
 
 
-def guess_slowness(space: Space, known: PriorKnowledge, sizes: Sizes, weights: Mapping[str, float] | None = None) -> Array:
+def guess_slowness(space: Space, prior: PriorKnowledge, sizes: Sizes, weights: Mapping[str, float] | None = None) -> Array:
     """Return the guessed log time over the fastest guess, shape (N,); a rule without weight counts once."""
-    terms = rule_terms(space, known, sizes)
+    terms = rule_terms(space, prior, sizes)
     total = sum(((weights or {}).get(rule, 1.0) * term for rule, term in terms.items()), np.zeros(len(space)))
     return np.asarray(total - total.min(initial=np.inf)) if len(space) else total
 
 
-def rule_terms(space: Space, known: PriorKnowledge, sizes: Sizes) -> Mapping[str, Array]:
+def rule_terms(space: Space, prior: PriorKnowledge, sizes: Sizes) -> Mapping[str, Array]:
     """Return what each rule adds to the log time, by rule, shapes (N,); the mean where values leave two readings of the roles."""
     if not len(space):
         return {}
-    terms, instead = _terms(space, known, sizes), sizes.instead()
+    terms, instead = _terms(space, prior, sizes), sizes.instead()
     if instead is None:
         return terms
-    other, nothing = _terms(space, known, instead), np.zeros(len(space))
+    other, nothing = _terms(space, prior, instead), np.zeros(len(space))
     return {rule: 0.5 * (terms.get(rule, nothing) + other.get(rule, nothing)) for rule in {**terms, **other}}
 
 
-def _terms(space: Space, known: PriorKnowledge, sizes: Sizes) -> Mapping[str, Array]:
+def _terms(space: Space, prior: PriorKnowledge, sizes: Sizes) -> Mapping[str, Array]:
     if sizes.has(Role.WARPS):
-        return _tiles(space, known, sizes)
+        return _tiles(space, prior, sizes)
     return _blocks(space, sizes) if sizes.has(Role.THREADS) else {}
 
 
-def compute_share(known: PriorKnowledge) -> float:
+def compute_share(prior: PriorKnowledge) -> float:
     """Return 0 for memory-bound to 1 for tensor-core-bound, from FLOP per byte; between where unknown."""
-    if not known.flops or not known.bytes:
+    if not prior.flops or not prior.bytes:
         return 0.5
-    intensity = known.flops / known.bytes
+    intensity = prior.flops / prior.bytes
     return intensity / (intensity + BALANCE)
 
 
-def make_grid(space: Space, known: PriorKnowledge, sizes: Sizes) -> Grid:
+def make_grid(space: Space, prior: PriorKnowledge, sizes: Sizes) -> Grid:
     """Return the grid of tiles over the dimensions that their names match."""
-    shape = {name: size for name, size in size_dims(known.shape).items() if size > 1}
-    sms = known.gpu.sms if known.gpu and known.gpu.sms > 1 else TYPICAL_SMS
+    shape = {name: size for name, size in size_dims(prior.shape).items() if size > 1}
+    sms = prior.gpu.sms if prior.gpu and prior.gpu.sms > 1 else TYPICAL_SMS
     columns = sizes.columns(Role.TILE)
     last = list(shape)[-1] if shape else ""
     whole = dict(shape)                                # dimensions that no tile cuts
@@ -182,13 +182,13 @@ def make_grid(space: Space, known: PriorKnowledge, sizes: Sizes) -> Grid:
     return Grid(cut, waste, programs / sms if matched == len(columns) and sizes.has(Role.DEPTH) else None, width)
 
 
-def _tiles(space: Space, known: PriorKnowledge, sizes: Sizes) -> dict[str, Array]:
+def _tiles(space: Space, prior: PriorKnowledge, sizes: Sizes) -> dict[str, Array]:
     """Return the rules of kernels with tiles and warps."""
-    compute = compute_share(known)
+    compute = compute_share(prior)
     memory = 1 - compute
-    programs = make_grid(space, known, sizes)
+    programs = make_grid(space, prior, sizes)
     summed, tiles = sizes.has(Role.DEPTH), len(programs.sides)
-    area = math.prod(programs.sides) if tiles else _row_elements(known)
+    area = math.prod(programs.sides) if tiles else _row_elements(prior)
     elements = (sizes.tile if tiles else area) / sizes.threads
     room = ACCUMULATORS if summed else OPERANDS
     rules = {
@@ -204,35 +204,35 @@ def _tiles(space: Space, known: PriorKnowledge, sizes: Sizes) -> dict[str, Array
     if summed:
         rules["cache lines"] = 0.12 * doublings_outside(sizes.depth, CACHE_LINE, CACHE_LINE)
     if tiles > 1:
-        rules |= _products(space, known, programs, sizes, compute)
-    return rules | _occupancy(programs, sizes, compute, known.dtype)
+        rules |= _products(space, prior, programs, sizes, compute)
+    return rules | _occupancy(programs, sizes, compute, prior.dtype)
 
 
-def _products(space: Space, known: PriorKnowledge, programs: Grid, sizes: Sizes, compute: float) -> dict[str, Array]:
+def _products(space: Space, prior: PriorKnowledge, programs: Grid, sizes: Sizes, compute: float) -> dict[str, Array]:
     """Return the rules of how well the tensor cores are kept busy."""
     rules, sides, summed = {}, programs.sides, sizes.has(Role.DEPTH)
-    if (summed or known.flops) and known.gpu is not None and known.gpu.warpgroup_mma:
+    if (summed or prior.flops) and prior.gpu is not None and prior.gpu.warpgroup_mma:
         rules["warps of a product"] = compute * 0.5 * doublings_outside(sizes.threads / WARP, WARP_GROUP, math.inf)
     if not sizes.has(Role.STAGES):
         return rules
     if summed:
         waves = None if programs.waves is None else programs.waves * sizes.product(Role.SPLIT)
-        needed = flops_in_flight(known.gpu, known.dtype)
-        under_way = flops_under_way(sides, sizes, waves, known.dtype, known.gpu)
+        needed = flops_in_flight(prior.gpu, prior.dtype)
+        under_way = flops_under_way(sides, sizes, waves, prior.dtype, prior.gpu)
         rules["products under way"] = compute * 0.2 * doublings_outside(under_way, needed, math.inf)
         return rules
-    resident = resident_programs(sides, sizes, programs.width, known.dtype, known.gpu)
-    shares = compute * ~_fills_sm(space, known)
+    resident = resident_programs(sides, sizes, programs.width, prior.dtype, prior.gpu)
+    shares = compute * ~_fills_sm(space, prior)
     rules["programs of an SM"] = shares * 0.25 * doublings_outside(resident, 2, math.inf)
     rules["warps of the same rows"] = shares * 0.4 * doublings_outside(warps_of_rows(sides[0], sizes), 0, 1)
     return rules
 
 
-def _fills_sm(space: Space, known: PriorKnowledge) -> NDArray[np.bool_]:
+def _fills_sm(space: Space, prior: PriorKnowledge) -> NDArray[np.bool_]:
     """Return whether one program keeps an SM busy, shape (N,)."""
     fills = np.zeros(len(space), dtype=bool)
     for index, param in enumerate(space.params):
-        values = known.fills_sm.get(param.name, ())
+        values = prior.fills_sm.get(param.name, ())
         fills |= np.array([value in values for value in param.values], dtype=bool)[space.rows[:, index]]
     return fills
 
@@ -271,9 +271,9 @@ def _blocks(space: Space, sizes: Sizes) -> dict[str, Array]:
     return terms
 
 
-def _row_elements(known: PriorKnowledge) -> Array:
+def _row_elements(prior: PriorKnowledge) -> Array:
     """Return the elements of a row: what a program without a tile takes."""
-    shape = list(size_dims(known.shape).values())
+    shape = list(size_dims(prior.shape).values())
     return np.array(shape[-1] if shape else 4096.0)
 
 

@@ -48,11 +48,11 @@ def _is_softmax(item: Item) -> bool:
     return item.role == "softmax" or (item.is_fused and "softmax" in item.kernel[:300])
 
 
-def _around(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable] | None:
+def _around(facts: Facts, sequence: list[int], index: int) -> tuple[int, Avoidable] | None:
     """The products around a softmax, where its rows are the first one's result and the second contracts them."""
-    softmax = facts.at(sequence[at])
-    first = _product(facts, sequence, at, -1)
-    second = _product(facts, sequence, at, 1)
+    softmax = facts.at(sequence[index])
+    first = _product(facts, sequence, index, -1)
+    second = _product(facts, sequence, index, 1)
     if first is None or second is None or any(facts.taken[position] for position in sequence[first:second + 1]):
         return None
     a, b = facts.at(sequence[first]), facts.at(sequence[second])
@@ -110,10 +110,10 @@ def _stays(floor: float | None, whole: float, rows: int, columns: int, worst: fl
     return min(whole, floor * padded / (2 if rows == columns else 1) / 0.9), min(whole, floor * padded / worst)
 
 
-def _product(facts: Facts, sequence: list[int], at: int, step: int) -> int | None:
+def _product(facts: Facts, sequence: list[int], position: int, step: int) -> int | None:
     """Return the place of the nearest product before or behind; None where an attention, a norm or nothing stands there."""
     for away in range(1, LOOKED):
-        place = at + step * away
+        place = position + step * away
         if not 0 <= place < len(sequence):
             return None
         role = facts.at(sequence[place]).role
@@ -137,15 +137,15 @@ def _is_ordered(facts: Facts, inside: list[int], softmax: Item) -> bool:
         and all(item.role in _BY_ORDER for item in behind) and not any(item.role == "index" for item in items)
 
 
-def _backward(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidable] | None:
+def _backward(facts: Facts, sequence: list[int], index: int) -> tuple[int, Avoidable] | None:
     """What the gradient of such an attention launches around its softmax's: all that holds as many elements as the scores."""
-    softmax = facts.at(sequence[at])
+    softmax = facts.at(sequence[index])
     shape = next((dims for dims in softmax.shapes if len(dims) >= 3), ())
     if not shape or prod(shape) < LEAST_SCORES:
         return None
     rows, columns, batch = shape[-2], shape[-1], prod(shape[:-2])
-    claimed, last = [], at
-    for place in range(max(0, at - 10), min(len(sequence), at + 14)):
+    claimed, last = [], index
+    for place in range(max(0, index - 10), min(len(sequence), index + 14)):
         position = sequence[place]
         item = facts.at(position)
         holds = any(prod(dims) == prod(shape) for dims in item.shapes)
@@ -161,7 +161,7 @@ def _backward(facts: Facts, sequence: list[int], at: int) -> tuple[int, Avoidabl
     inner = min(min(sizes_of(product)[1:]) for product in products)
     whole = float(facts.total_ns(claimed))
     precision = precision_of(products[0].work, products[0].kernel) if products[0].work else ""
-    floor = floor_ns(facts, sequence[at], 10.0 * batch * rows * columns * inner, 0.0, precision)
+    floor = floor_ns(facts, sequence[index], 10.0 * batch * rows * columns * inner, 0.0, precision)
     return last, Avoidable(claimed, _stays(floor, whole, rows, columns, 0.35),
                            f"the gradient of attention's scores is written to memory ({batch} × {rows} × {columns})",
                            numbers={"batch": batch, "queries": rows, "keys": columns, "score_elements": batch * rows * columns})

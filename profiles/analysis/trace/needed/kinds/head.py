@@ -68,9 +68,9 @@ def _feeds_layer(facts: Facts, after: list[int], columns: int) -> bool:
     return False
 
 
-def _reads_all(facts: Facts, sequence: list[int], at: int, rows: int, columns: int) -> bool:
+def _reads_all(facts: Facts, sequence: list[int], index: int, rows: int, columns: int) -> bool:
     """Return whether a later launch computes with all of the logits (a loss, probabilities of a prompt)."""
-    for position in sequence[at + 1:at + 1 + LOOKED_AHEAD]:
+    for position in sequence[index + 1:index + 1 + LOOKED_AHEAD]:
         item = facts.at(position)
         if item.role in _WHOLE and item.elements >= rows * columns:
             return True

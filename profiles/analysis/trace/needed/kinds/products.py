@@ -274,6 +274,6 @@ def _pair(facts: Facts, sequence: list[int], at: int) -> tuple[list[int], int, i
     return None
 
 
-def _has_base(facts: Facts, sequence: list[int], at: int, rows: int, columns: int, inner: int) -> bool:
-    near = range(max(0, at - LOOKED), min(len(sequence), at + LOOKED))
+def _has_base(facts: Facts, sequence: list[int], index: int, rows: int, columns: int, inner: int) -> bool:
+    near = range(max(0, index - LOOKED), min(len(sequence), index + LOOKED))
     return any(sizes_of(facts.at(sequence[place]))[1:] == (rows, columns, inner) for place in near)
