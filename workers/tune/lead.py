@@ -134,7 +134,8 @@ class Lead:
         history = selectors.stored_trials(job)
         shared = SharedStrategy(job, self.worker, search, first=first, trials=job.budget_trials, clock=self.clock,
                                 refuse=QuarantineCheck(job, self.capability), record=self._record,
-                                ahead=ASKED_AHEAD if self.runner.ahead > 1 else 0)
+                                ahead=ASKED_AHEAD if self.runner.ahead > 1 else 0,
+                                spare=self.runner.ahead if self.runner.ahead > 1 and listed is None else 0)
         shared.load_history(history)
         with SharingThreads(shared, create_services.queue_of(job)):
             while True:

@@ -45,17 +45,20 @@ class SharedStrategy:
     ahead    asked by a thread while the GPU measures: the loop then finds its next ones ready, and what it tells waits for that
              thread. A model that thinks for 0.1 s after each trial would else leave the GPU idle as long. 0: asked when
              needed, so that the same seed gives the same trials.
+    spare    so many may start beyond the budget when the loop asks for them, as its last ones compile for seconds and the GPU has
+             nothing to do: those that are ready first count. None while one of `first` is on its way, or once others help
     """
 
     def __init__(self, job: TuneJob, worker: str, search: Strategy, *, first: Sequence[Config], trials: int,
-                 clock: Callable[[], float], refuse: Refuse, record: Record, ahead: int = 0) -> None:
-        self.job, self.worker, self.trials, self.ahead = job, worker, trials, ahead
+                 clock: Callable[[], float], refuse: Refuse, record: Record, ahead: int = 0, spare: int = 0) -> None:
+        self.job, self.worker, self.trials, self.ahead, self.spare = job, worker, trials, ahead, spare
         self._search, self._waiting = search, deque(first)
         self._clock, self._refuse, self._record = clock, refuse, record
         self._thinking, self._lock, self._turning = threading.Lock(), threading.RLock(), threading.Lock()
         self._unheard: deque[Sequence[Trial] | Mapping[str, Mapping[str, Any]]] = deque()     # told, the strategy not yet
         self._told: set[str] = set()
         self._open: dict[str, Config] = {}       # handed out, not told
+        self._first = {config_key(config) for config in first}
         self._news: list[Trial] = []
         self._last_row = 0
         self._progress = Progress()
@@ -66,8 +69,8 @@ class SharedStrategy:
 
     def ask(self, n: int) -> list[Config]:
         configs = self._take(n)
-        while len(configs) < n and self.trials_left > 0 and not (configs and self.ahead):
-            if not self._ask_strategy(min(n - len(configs), self.trials_left)):
+        while len(configs) < n and self._may_start > 0 and not (configs and self.ahead):
+            if not self._ask_strategy(min(n - len(configs), self._may_start)):
                 break
             configs += self._take(n - len(configs))
         self._short = n - len(configs)
@@ -103,6 +106,12 @@ class SharedStrategy:
         return self.trials - len(self._told) - len(self._open)
 
     @property
+    def _may_start(self) -> int:
+        if len(self._told) >= self.trials:
+            return 0
+        return self.trials_left + (0 if self._given or self._first & self._open.keys() else self.spare)
+
+    @property
     def has_waiting(self) -> bool:
         """Return whether something is to be measured without asking the strategy."""
         with self._lock:
@@ -112,7 +121,7 @@ class SharedStrategy:
         """Return waiting configurations; those refused become trials."""
         configs: list[Config] = []
         with self._lock:
-            while self._waiting and len(configs) < n and self.trials_left > 0:
+            while self._waiting and len(configs) < n and self._may_start > 0:
                 config = self._waiting.popleft()
                 key = config_key(config)
                 if key in self._told or key in self._open:
@@ -164,7 +173,7 @@ class SharedStrategy:
                     self._put_back(sharing_services.tasks_take_back(self.job))
                 return
             count = STOCK * helping - sharing_services.count_free_tasks(self.job)
-            configs = self.ask(count) if count > 0 else []
+            configs = self.ask(count) if (count := min(count, self.trials_left)) > 0 else []
             if configs:
                 self._given = True
                 incumbent = self._progress.incumbent()      # a helper measures on another card

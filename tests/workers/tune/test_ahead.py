@@ -66,6 +66,16 @@ def test_the_gpu_goes_on_while_a_compiler_hangs():
     assert trials[-1].config["build"] == "hang" and trials[-1].at_s >= 1.5
 
 
+def test_the_last_trials_are_those_that_are_ready_and_no_more():
+    runner = make()
+    runner.open()
+    try:
+        trials = list(tune(space_of({}, {"build": "hang"}, *[{}] * 8), "exhaustive", runner, Budget(trials=4), 0))
+    finally:
+        runner.close()
+    assert [t.config["build"] for t in trials] == ["fine"] * 4 and all(isinstance(t.outcome, Measured) for t in trials)
+
+
 def test_facts_are_known_before_the_time_is_and_stay_with_the_trial():
     class Listening:
         def __init__(self, space):

@@ -132,8 +132,8 @@ def lead_of(job: TuneJob, configs: list[dict[str, Any]], trials: int = 10,
     recorded: list[Trial] = []
     space = Space.listed(configs)
     shared = sharing.SharedStrategy(job, "lead", ListedConfigs(space, configs), first=given.get("first", []), trials=trials,
-                                    clock=lambda: 1.0,
-                            refuse=given.get("refuse", lambda config: None), record=recorded.append)
+                                    clock=lambda: 1.0, refuse=given.get("refuse", lambda config: None), record=recorded.append,
+                                    spare=given.get("spare", 0))
     return shared, recorded
 
 
@@ -157,6 +157,22 @@ def test_the_budget_holds_over_all_workers_and_what_helpers_lost_is_asked_again(
     shared.share()
     assert not TuneTask.objects.exists() and shared.trials_left == 3 and shared.has_waiting
     assert shared.ask(9) == configs[2:5]
+
+
+def test_more_than_the_budget_starts_once_what_came_first_is_known_and_nobody_helps() -> None:
+    job = make()
+    worker_services.tune_claim(job.pk, "lead")
+    configs = [{"BLOCK": i} for i in range(1, 13)]
+    shared, _ = lead_of(job, configs, trials=4, first=[configs[0]], spare=3)
+    assert shared.ask(9) == configs[:4]
+    shared.tell([measured(configs[0])])
+    assert shared.ask(2) == configs[4:6] and shared.ask(9) == configs[6:7] and shared.ask(9) == []
+    shared.tell([measured(config) for config in configs[4:7]])
+    assert shared.ask(9) == [] and shared.trials_left < 0            # the four that count are known
+    helped, _ = lead_of(job, configs, trials=4, spare=3)
+    sharing_services.member_join(job, "h", Role.HELPER)
+    helped.share()
+    assert len(helped.ask(9)) == 4 - sharing_services.count_free_tasks(job)
 
 
 def test_what_is_in_quarantine_is_a_trial_without_being_run() -> None:

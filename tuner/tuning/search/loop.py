@@ -115,7 +115,8 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
     """Yield trials as they become known, until the budget ends, `should_stop()` or the space is empty.
 
     strategy   a name of STRATEGIES, or one that was made already
-    runner     open; its caller closes it. Up to `runner.ahead` configurations compile while one is measured
+    runner     open; its caller closes it. Up to `runner.ahead` configurations compile while one is measured; at a budget's end
+               more than it has left, where the GPU has nothing to do: those that are ready first count
     history    trials of earlier attempts: told to the strategy, counted in the budget, never measured again
     first      configurations tried before the strategy is asked
     known      what is known of other shapes, GPUs and operators, for a strategy that is named
@@ -142,8 +143,9 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
             if left == 0 and (progress.tried or not pipeline):      # seconds may pass before the first is known: it is waited for
                 return
             room = runner.ahead - len(pipeline)
+            is_bound = left is not None and not (pipeline.is_starved and progress.tried)
             pipeline.put(_next_configs(waiting, search.ask, progress.tried | pipeline.keys,
-                                       room if left is None else min(room, left - len(pipeline))))
+                                       min(room, left - len(pipeline)) if left is not None and is_bound else room))
             if not pipeline:
                 return
             for config, outcome in pipeline.take(progress.incumbent()):
@@ -152,6 +154,8 @@ def tune(space: Space, strategy: str | Strategy, runner: Runner, budget: Budget,
                 progress.add(trial)
                 search.tell([trial])
                 yield trial
+                if budget.trials is not None and len(progress.tried) >= budget.trials:
+                    break                                   # what else was asked for, while the GPU had nothing to do, is dropped
             if pipeline.stopped:
                 return
     finally:

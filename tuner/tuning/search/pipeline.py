@@ -19,6 +19,7 @@ class SerialPipeline:
         self._runner = runner
         self._asked: dict[str, Config] = {}
         self.stopped = False                   # the runner was told to stop: what is in the line stays unknown
+        self.is_starved = False                # the GPU has nothing to do: all that was asked for compiles
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -67,6 +68,7 @@ class CompilingPipeline(SerialPipeline):
         measured = self._measuring.result() if self._measuring is not None else None
         self._measuring = None
         self.stopped = self.stopped or measured == []
+        self.is_starved = not (answers or measured or self._ready)
         if not self.stopped:                                # the next one, before anybody hears of this one
             runs = any(isinstance(outcome, Measured) for _, outcome in measured or ())
             yield from self._start_next(incumbent, something_runs=runs or incumbent is not None)
