@@ -63,23 +63,23 @@ class Process:
 
 def processes(job: str = "", host: str = "", gpu: str = "", launchers: bool = False) -> list[Process]:
     """Return the processes of agents that report which can be captured, by job, host and rank; launchers only where asked for."""
-    found = [each for agent in FleetAgent.objects.filter(last_seen__gte=timezone.now() - SILENT) for each in _asking(agent)]
-    wanted = [each for each in found if (not job or each.job == job) and (not host or each.agent.host == host)
-              and (not gpu or each.gpu == gpu) and (launchers or not each.launcher)]
-    return sorted(wanted, key=lambda each: (each.job, each.agent.host, -1 if each.rank is None else each.rank, each.pid))
+    pool = [process for agent in FleetAgent.objects.filter(last_seen__gte=timezone.now() - SILENT) for process in _asking(agent)]
+    selection = [process for process in pool if (not job or process.job == job) and (not host or process.agent.host == host)
+                 and (not gpu or process.gpu == gpu) and (launchers or not process.launcher)]
+    return sorted(selection, key=lambda each: (each.job, each.agent.host, -1 if each.rank is None else each.rank, each.pid))
 
 
 def _asking(agent: FleetAgent) -> Iterator[Process]:
-    told = agent.state.get("asking") if isinstance(agent.state, dict) else None
-    for each in told if isinstance(told, list) else ():
-        pid, rank = (each.get("pid"), each.get("rank")) if isinstance(each, dict) else (None, None)
+    reports = agent.state.get("asking") if isinstance(agent.state, dict) else None
+    for report in reports if isinstance(reports, list) else ():
+        pid, rank = (report.get("pid"), report.get("rank")) if isinstance(report, dict) else (None, None)
         if not isinstance(pid, int) or not 0 < pid < 2**31:
             continue
-        index, on_gpu = each.get("index"), each.get("on_gpu")
-        gpu = _word(each.get("gpu")) or (f"GPU {index}" if isinstance(index, int) and 0 <= index < 1024 else "")
-        yield Process(agent, pid, _word(each.get("job")), rank if isinstance(rank, int) and 0 <= rank < 2**31 else None,
-                      _word(each.get("build")), _word(each.get("command"))[:MOST_COMMAND], gpu,
-                      on_gpu if isinstance(on_gpu, bool) else None, each.get("role") == "launcher")
+        index, on_gpu = report.get("index"), report.get("on_gpu")
+        gpu = _word(report.get("gpu")) or (f"GPU {index}" if isinstance(index, int) and 0 <= index < 1024 else "")
+        yield Process(agent, pid, _word(report.get("job")), rank if isinstance(rank, int) and 0 <= rank < 2**31 else None,
+                      _word(report.get("build")), _word(report.get("command"))[:MOST_COMMAND], gpu,
+                      on_gpu if isinstance(on_gpu, bool) else None, report.get("role") == "launcher")
 
 
 def _word(value: Any, most: int = MOST_COMMAND) -> str:
@@ -90,13 +90,13 @@ def with_ranks(found: Sequence[Process], ranks: str) -> list[Process]:
     """Return those of ranks as "0,2-5"; all where it is empty. Raises Refused."""
     if not ranks.strip():
         return list(found)
-    wanted: set[int] = set()
+    numbers: set[int] = set()
     for part in ranks.split(","):
         low, dash, high = part.strip().partition("-")
         if not (low.isdecimal() and (high.isdecimal() if dash else True) and len(low) < 7 and len(high) < 7):
             raise Refused({"ranks": "ranks as 0,2-5"})
-        wanted.update(range(int(low), min(int(high or low), int(low) + 4096) + 1))
-    return [each for each in found if each.rank in wanted]
+        numbers.update(range(int(low), min(int(high or low), int(low) + 4096) + 1))
+    return [process for process in found if process.rank in numbers]
 
 
 def chosen(job: str = "", host: str = "", pid: int = 0, ranks: str = "", most: int = 1, build: str = "") -> list[str]:
@@ -107,10 +107,10 @@ def chosen(job: str = "", host: str = "", pid: int = 0, ranks: str = "", most: i
     Raises:
         Refused: `ranks` has another form.
     """
-    found = [each for each in processes(job, host) if pid in (0, each.pid)] if job or host or pid else []
+    pool = [process for process in processes(job, host) if pid in (0, process.pid)] if job or host or pid else []
     if build:
-        found = [each for each in found if each.build == build] or [each for each in found if not each.build]
-    return [each.key for each in with_ranks(found, ranks)][:MOST_PROCESSES + 1 if ranks.strip() else max(1, most)]
+        pool = [process for process in pool if process.build == build] or [process for process in pool if not process.build]
+    return [process.key for process in with_ranks(pool, ranks)][:MOST_PROCESSES + 1 if ranks.strip() else max(1, most)]
 
 
 def again_s() -> float:
@@ -146,8 +146,8 @@ def orders_for(name: str, host: str, state: Mapping[str, Any], token: Any = None
     """
     with transaction.atomic():
         agent = agent_take(name, state.get("machine"), token)
-        kept = {key: state[key] for key in ("asking", "captures", "folders", "kind", "version", "run") if key in state}
-        agent.state = json_safe({**(agent.state if isinstance(agent.state, dict) else {}), **kept})
+        report = {key: state[key] for key in ("asking", "captures", "folders", "kind", "version", "run") if key in state}
+        agent.state = json_safe({**(agent.state if isinstance(agent.state, dict) else {}), **report})
         agent.host, agent.last_seen = host or agent.host, timezone.now()
         agent.save(update_fields=["state", "host", "last_seen"])
         return {"orders": exchange(agent, state), "again_s": again_s()}
@@ -189,30 +189,30 @@ def order(keys: Collection[str], steps: int | None, milliseconds: int | None, us
     """
     disk.require_room()
     require_quota()
-    wanted = Wanted(steps, milliseconds, shapes, stacks)
+    extent = Wanted(steps, milliseconds, shapes, stacks)
     keys = list(dict.fromkeys(keys))
     if not keys:
         raise Refused({"process": "choose a process"})
     if len(keys) > MOST_PROCESSES:
         raise Refused({"process": f"at most {MOST_PROCESSES} processes at once"})
-    known = {each.key: each for each in processes(launchers=True)}
-    if gone := [key for key in keys if key not in known]:
+    process_by_key = {process.key: process for process in processes(launchers=True)}
+    if gone := [key for key in keys if key not in process_by_key]:
         raise Refused({"process": f"{len(gone)} of them no longer ask{'s' if len(gone) == 1 else ''} for captures"})
-    if any(known[key].launcher for key in keys):
+    if any(process_by_key[key].launcher for key in keys):
         raise Refused({"process": "a launcher runs nothing on a GPU: choose the processes that it started"})
-    wanted.check(len(keys))
-    for agent in {known[key].agent for key in keys}:
+    extent.check(len(keys))
+    for agent in {process_by_key[key].agent for key in keys}:
         if agent.captures.filter(state__in=OPEN, changed__gte=timezone.now() - OVERDUE).count() + len(keys) > MOST_OPEN:
             raise Refused({"process": f"{agent.host}: {MOST_OPEN} orders are open"})
     several = len(keys) > 1
-    start_ms = int((clock.now_s() + together_s(known[key].agent for key in keys)) * 1e3) if several else 0
+    start_ms = int((clock.now_s() + together_s(process_by_key[key].agent for key in keys)) * 1e3) if several else 0
     counted = steps if steps is not None else 0 if milliseconds is not None or several else STEPS
     return [FleetCapture.objects.create(
-        agent=each.agent, pid=each.pid, job=each.job[:MOST_WORD], rank=each.rank, steps=counted,
+        agent=process.agent, pid=process.pid, job=process.job[:MOST_WORD], rank=process.rank, steps=counted,
         milliseconds=0 if counted else milliseconds or MILLISECONDS, start_ms=start_ms, why_ordered=why[:300], shapes=shapes,
         stacks=stacks, together=together, schedule_id=schedule_id,
         ordered_by=user if getattr(user, "is_authenticated", False) else None)
-        for together in [uuid.uuid4() if several else None] for each in map(known.__getitem__, keys)]
+        for together in [uuid.uuid4() if several else None] for process in map(process_by_key.__getitem__, keys)]
 
 
 def together_s(agents: Iterable[FleetAgent]) -> int:
@@ -237,20 +237,20 @@ def exchange(agent: FleetAgent, state: Mapping[str, Any]) -> list[OrderJson]:
     run = run if isinstance(run, int) and 0 < run < 2**62 else 0
     if run and run < agent.run:             # told before the agent was started anew, and late
         return []
-    told: dict[int, Mapping[str, Any]] = {}
-    given = state.get("captures")
-    for each in given if isinstance(given, list) else ():
-        number = each.get("order") if isinstance(each, dict) else None
+    news: dict[int, Mapping[str, Any]] = {}
+    reports = state.get("captures")
+    for report in reports if isinstance(reports, list) else ():
+        number = report.get("order") if isinstance(report, dict) else None
         if isinstance(number, int) and 0 < number < 2**62:
-            told[number] = each
+            news[number] = report
     rows = {row.pk: row for row in agent.captures.filter(state__in=OPEN)}
-    for number in rows.keys() & told.keys():
-        _update(rows[number], told[number])
+    for number in rows.keys() & news.keys():
+        _update(rows[number], news[number])
     if run > agent.run:
         FleetAgent.objects.filter(pk=agent.pk).update(run=run)
         agent.captures.filter(pk__in=rows, state__in=[FleetCapture.State.ASKED, FleetCapture.State.UPLOADING]).exclude(
-            pk__in=told).update(state=FleetCapture.State.FAILED, why="its agent was started anew meanwhile", changed=timezone.now())
-    costs = {number: each["cost"] for number, each in told.items() if isinstance(each.get("cost"), dict)}
+            pk__in=news).update(state=FleetCapture.State.FAILED, why="its agent was started anew meanwhile", changed=timezone.now())
+    costs = {number: report["cost"] for number, report in news.items() if isinstance(report.get("cost"), dict)}
     for row in agent.captures.filter(pk__in=costs, cost__isnull=True):
         FleetCapture.objects.filter(pk=row.pk).update(cost=_cost(costs[row.pk]))
     since = timezone.now() - OVERDUE
@@ -260,7 +260,7 @@ def exchange(agent: FleetAgent, state: Mapping[str, Any]) -> list[OrderJson]:
          "start_ms": row.start_ms, "shapes": row.shapes, "stacks": row.stacks} for row in rows.values()
         if row.state == FleetCapture.State.ORDERED and row.created >= since]
     orders += [{"id": pk, "stop": True} for pk in stopped.values_list("pk", flat=True)
-               if told.get(pk, {}).get("state", "asked") == "asked"]
+               if news.get(pk, {}).get("state", "asked") == "asked"]
     return orders
 
 
@@ -284,9 +284,9 @@ def _update(row: FleetCapture, report: Mapping[str, Any]) -> None:
     row.bytes = size if isinstance(size, int) and 0 < size < 2**62 else None
     changed = ["state", "why", "took_s", "bytes", "changed"]
     if isinstance(profile, int) and 0 < profile < 2**62:        # only what was uploaded as a deep capture of a fleet is linked
-        found = Profile.objects.filter(pk=profile, tags__contains=["fleet", "deep"]).first()
-        if found is not None or not row.part:
-            row.profile = found
+        capture_profile = Profile.objects.filter(pk=profile, tags__contains=["fleet", "deep"]).first()
+        if capture_profile is not None or not row.part:
+            row.profile = capture_profile
             changed.append("profile")
     row.save(update_fields=changed)
 

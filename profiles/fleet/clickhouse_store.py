@@ -124,16 +124,16 @@ class ClickHouseStore:
         columns = f"sum(launches), {whole_sum('total_ns')}, {about}"
         whole = _sums(self._answer(f"SELECT NULL, {columns} FROM ({rows})")[0], None)
         limit = "" if question.limit is None else f" LIMIT {int(question.limit)}"
-        found = self._answer(f"SELECT key, {columns} FROM ({rows}) GROUP BY key ORDER BY about DESC, key{limit}")
+        answer = self._answer(f"SELECT key, {columns} FROM ({rows}) GROUP BY key ORDER BY about DESC, key{limit}")
         sketches: dict[int, dict[int, int]] = {}
-        if table.has_sketch and found:
-            kept = listed([row[0] for row in found])
+        if table.has_sketch and answer:
+            key_list = listed([row[0] for row in answer])
             pairs = self._answer(f"SELECT key, bucket, sum(count) FROM ({self._rows(table, question, key, sketch=True)}) "
-                                 f"WHERE key IN ({kept}) GROUP BY key, bucket ORDER BY key, bucket")
+                                 f"WHERE key IN ({key_list}) GROUP BY key, bucket ORDER BY key, bucket")
             for group, bucket, count in pairs:
                 sketches.setdefault(group, {})[bucket] = count
         out = []
-        for row in found:
+        for row in answer:
             sums = _sums(row, words)
             out.append(SumRow(**{**sums.__dict__, "sketch": sketches.get(row[0], {}) if table.has_sketch else None}))
         return out, whole
@@ -149,41 +149,41 @@ class ClickHouseStore:
         numbers = keys if words is None else [number for number, word in enumerate(words) if word in set(keys)]
         if not numbers:
             return []
-        found = self._answer(f"SELECT intDiv(hour, {int(step_hours)}) * {int(step_hours)} AS step, key, sum(launches), "
-                             f"{whole_sum('total_ns')}, sum(estimate_ns) "
-                             f"FROM ({self._rows(table, question, key, coarsest=coarsest)}) "
-                             f"WHERE key IN ({listed(numbers)}) GROUP BY step, key ORDER BY step, key")
+        answer = self._answer(f"SELECT intDiv(hour, {int(step_hours)}) * {int(step_hours)} AS step, key, sum(launches), "
+                              f"{whole_sum('total_ns')}, sum(estimate_ns) "
+                              f"FROM ({self._rows(table, question, key, coarsest=coarsest)}) "
+                              f"WHERE key IN ({listed(numbers)}) GROUP BY step, key ORDER BY step, key")
         return [(step, _word(group, words), launches, whole_number(total), estimate)
-                for step, group, launches, total, estimate in found]
+                for step, group, launches, total, estimate in answer]
 
     def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
         table = watching_table(question)
         key, words = self._key(table, question)
         rows = self._rows(table, question, key, coarsest=coarsest_of(step_hours, question.window))
-        found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {whole_sum('total_ns')}, sum(estimate_ns), "
-                             f"{COVERAGE} FROM ({rows}) GROUP BY step, key ORDER BY step, key")
+        answer = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {whole_sum('total_ns')}, sum(estimate_ns), "
+                              f"{COVERAGE} FROM ({rows}) GROUP BY step, key ORDER BY step, key")
         return [(step, _word(group, words), _coverage(watched), whole_number(total), estimate)
-                for step, group, total, estimate, *watched in found]
+                for step, group, total, estimate, *watched in answer]
 
     def watched_gpus(self, question: Question) -> list[tuple[int, int, Coverage, float]]:
-        found = self._answer("SELECT key, context, sum(windows), sum(observed_ns), sum(wall_ns), sum(estimate_ns) FROM "
-                             f"({self._rows(BY_NAME['gpus'], question, 'gpu')}) GROUP BY key, context ORDER BY key, context")
-        return [(gpu, context, Coverage(*watched), estimate) for gpu, context, *watched, estimate in found]
+        answer = self._answer("SELECT key, context, sum(windows), sum(observed_ns), sum(wall_ns), sum(estimate_ns) FROM "
+                              f"({self._rows(BY_NAME['gpus'], question, 'gpu')}) GROUP BY key, context ORDER BY key, context")
+        return [(gpu, context, Coverage(*watched), estimate) for gpu, context, *watched, estimate in answer]
 
     def telemetry(self, question: Question, step_hours: int | None = None,
                   columns: Sequence[str] = tuple(BY_NAME["telemetry"].sums)) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
         sums = ", ".join(f"sum({name})" for name in columns)
         rows = self._rows(table, question, "gpu", coarsest=coarsest_of(step_hours, question.window))
-        found = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {sums} "
-                             f"FROM ({rows}) GROUP BY step, key ORDER BY step, key")
-        return [(step, gpu, dict(zip(columns, map(float, each), strict=True))) for step, gpu, *each in found]
+        answer = self._answer(f"SELECT {_step(question, step_hours)} AS step, key, {sums} "
+                              f"FROM ({rows}) GROUP BY step, key ORDER BY step, key")
+        return [(step, gpu, dict(zip(columns, map(float, values), strict=True))) for step, gpu, *values in answer]
 
     def gpu_hours(self, question: Question) -> GpuHours:
         rows = self._rows(BY_NAME["gpu_kernels"], question, "0", coarsest="hour")
-        found = self.client.query_np(f"SELECT hour, gpu, signature, context, sum(launches) AS launches, sum(total_ns) AS total_ns, "
+        table = self.client.query_np(f"SELECT hour, gpu, signature, context, sum(launches) AS launches, sum(total_ns) AS total_ns, "
                                      f"sum(log_sum) AS log_sum FROM ({rows}) GROUP BY hour, gpu, signature, context")
-        return GpuHours(*(np.array(found[name], kind) for name, kind in KINDS.items())) if len(found) else GpuHours.of_rows([])
+        return GpuHours(*(np.array(table[name], kind) for name, kind in KINDS.items())) if len(table) else GpuHours.of_rows([])
 
     def extent(self) -> Window | None:
         return extent()
@@ -238,7 +238,7 @@ class ClickHouseStore:
                         self.client.command(f"ALTER TABLE {name} DELETE WHERE {condition} SETTINGS mutations_sync = 2")
                     day = f"intDiv(at, {DAY_HOURS})" if level == "hour" else "at"
                     (months if level == "month" else days).update(
-                        int(each) for (each,) in self._answer(f"SELECT DISTINCT {day} FROM {name}"))
+                        int(number) for (number,) in self._answer(f"SELECT DISTINCT {day} FROM {name}"))
         every = map(day_number, FleetDay.objects.values_list("day", flat=True))
         forget_days([day for day in every if day not in days and month_of(day) not in months])
         return Forgotten(rows, gpus, signatures)
@@ -293,7 +293,7 @@ def _sums(row: Sequence[Any], words: list[str] | None) -> SumRow:
 
 
 def _coverage(numbers: Sequence[Any]) -> Coverage:
-    every, sampled = ((each[0], whole_number(each[1]), whole_number(each[2])) for each in (numbers[:3], numbers[3:]))
+    every, sampled = ((part[0], whole_number(part[1]), whole_number(part[2])) for part in (numbers[:3], numbers[3:]))
     return Coverage(*every, Coverage(*sampled))
 
 

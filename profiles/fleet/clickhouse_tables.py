@@ -56,11 +56,11 @@ def create_sql() -> list[str]:
                 order = ", ".join([*ORDER[table.name], "at", *(["bucket"] if "bucket" in columns else [])])
                 typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
                 part = "intDiv(at, 24)" if level == "hour" else "at"
-                for each in (name,) if level == "hour" else (name, staged(name)):
+                for target in (name,) if level == "hour" else (name, staged(name)):
                     # what is staged twice on purpose must come twice
-                    kept = f" SETTINGS non_replicated_deduplication_window = {REMEMBERED_BLOCKS}" if each == name else ""
-                    out.append(f"CREATE TABLE IF NOT EXISTS {each} ({typed}) ENGINE = SummingMergeTree "
-                               f"PARTITION BY {part} ORDER BY ({order}){kept}")
+                    settings = f" SETTINGS non_replicated_deduplication_window = {REMEMBERED_BLOCKS}" if target == name else ""
+                    out.append(f"CREATE TABLE IF NOT EXISTS {target} ({typed}) ENGINE = SummingMergeTree "
+                               f"PARTITION BY {part} ORDER BY ({order}){settings}")
     return out
 
 
@@ -69,10 +69,10 @@ def upgrade_sql() -> list[str]:
     out = []
     for level in LEVELS:
         name = table_name(BY_NAME["gpu_kernels"], level)
-        for each in (name,) if level == "hour" else (name, staged(name)):
+        for target in (name,) if level == "hour" else (name, staged(name)):
             for column, value in (("estimate_launches", "launches"), ("estimate_ns", "total_ns"), ("square", "total_ns")):
                 kind = f"Float64 DEFAULT toFloat64({value})" + (f" * toFloat64({value})" if column == "square" else "")
-                out.append(f"ALTER TABLE {each} ADD COLUMN IF NOT EXISTS {column} {kind}")
+                out.append(f"ALTER TABLE {target} ADD COLUMN IF NOT EXISTS {column} {kind}")
     return out
 
 

@@ -111,8 +111,8 @@ def months_to_sum(today: int) -> list[int]:
     summed = dict(FleetMonth.objects.values_list("month", "rolled"))
     months = (FleetDay.objects.filter(day__lt=date_of(month_of(today))).annotate(month=TruncMonth("day")).values("month")
               .annotate(newest=Max("rolled"), open=Count("day", filter=UNSUMMED)).filter(open=0).order_by("month"))
-    return [day_number(each["month"]) for each in months
-            if each["month"] not in summed or summed[each["month"]] < each["newest"]]
+    return [day_number(row["month"]) for row in months
+            if row["month"] not in summed or summed[row["month"]] < row["newest"]]
 
 
 def extent() -> Window | None:
@@ -147,17 +147,17 @@ def spans(window: Window, coarsest: str = "month") -> list[tuple[str, int, int]]
     inside = {day for _, first, end in whole for day in range(first, end)}
     whole = sorted([*whole, *(("day", day, day + 1) for day in days if day not in inside)], key=lambda part: part[1])
     out: list[tuple[str, int, int]] = []
-    at = window.from_hour
+    hour = window.from_hour
     for level, first, end in whole:
-        if first * DAY_HOURS > at:
-            out.append(("hour", at, first * DAY_HOURS))
+        if first * DAY_HOURS > hour:
+            out.append(("hour", hour, first * DAY_HOURS))
         if out and out[-1][0] == level and out[-1][2] == first:
             out[-1] = (level, out[-1][1], end)
         else:
             out.append((level, first, end))
-        at = end * DAY_HOURS
-    if at < window.to_hour or not out:
-        out.append(("hour", at, window.to_hour))
+        hour = end * DAY_HOURS
+    if hour < window.to_hour or not out:
+        out.append(("hour", hour, window.to_hour))
     return out
 
 
@@ -165,8 +165,8 @@ def _summed_days(window: Window) -> list[int]:
     first, last = -(-window.from_hour // DAY_HOURS), window.to_hour // DAY_HOURS
     if first >= last:
         return []
-    found = FleetDay.objects.filter(day__gte=date_of(first), day__lt=date_of(last), rolled__gte=F("written"))
-    return sorted(map(day_number, found.values_list("day", flat=True)))
+    rows = FleetDay.objects.filter(day__gte=date_of(first), day__lt=date_of(last), rolled__gte=F("written"))
+    return sorted(map(day_number, rows.values_list("day", flat=True)))
 
 
 def _summed_months(window: Window) -> list[int]:
@@ -181,8 +181,8 @@ def _summed_months(window: Window) -> list[int]:
         return []
     days = (FleetDay.objects.filter(day__gte=low, day__lt=high).annotate(month=TruncMonth("day"))
             .values("month").annotate(newest=Max("rolled"), open=Count("day", filter=UNSUMMED)))
-    held = {each["month"]: not each["open"] and each["newest"] <= months[each["month"]] for each in days if each["month"] in months}
-    return sorted(day_number(month) for month in months if held.get(month, False))
+    is_summed = {row["month"]: not row["open"] and row["newest"] <= months[row["month"]] for row in days if row["month"] in months}
+    return sorted(day_number(month) for month in months if is_summed.get(month, False))
 
 
 def forget_days(days: Iterable[int]) -> None:
@@ -199,8 +199,8 @@ def close_before(level: str, day: int, closed: datetime.datetime) -> None:
     if level == "hour":
         FleetDay.objects.filter(day__lt=date_of(day), closed=None, rolled__gte=F("written")).update(closed=closed)
         return
-    held = _summed_months(Window(0, day * DAY_HOURS))
-    FleetMonth.objects.filter(month__in=[date_of(month) for month in held], closed=None).update(closed=closed)
+    months = _summed_months(Window(0, day * DAY_HOURS))
+    FleetMonth.objects.filter(month__in=[date_of(month) for month in months], closed=None).update(closed=closed)
 
 
 def closed_before(level: str, day: int, since: datetime.datetime) -> int:
@@ -254,7 +254,7 @@ def _parts(window: Window, days: Sequence[tuple[int, int]]) -> list[Window]:
 def _joined(parts: list[tuple[str, Window]]) -> list[tuple[str, Window]]:
     """Neighbours of one level as one."""
     ordered = sorted(parts, key=lambda part: (part[0], part[1].from_hour))
-    begins = [at for at, part in enumerate(ordered) if not at or ordered[at - 1][0] != part[0]
-              or ordered[at - 1][1].to_hour != part[1].from_hour]
+    begins = [index for index, part in enumerate(ordered) if not index or ordered[index - 1][0] != part[0]
+              or ordered[index - 1][1].to_hour != part[1].from_hour]
     return [(ordered[first][0], Window(ordered[first][1].from_hour, ordered[end - 1][1].to_hour))
             for first, end in pairwise([*begins, len(ordered)])] if ordered else []

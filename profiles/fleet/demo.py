@@ -89,8 +89,8 @@ class Demo:
         of_day = np.random.default_rng([self.seed, 1, minute // DAY_MINUTES])
         of_hour = np.random.default_rng([self.seed, 2, minute // HOUR_MINUTES])
         level = np.exp(of_day.normal(0, 0.0015, len(kernels)) + of_hour.normal(0, 0.002, len(kernels)))
-        slower = np.array([BUILD_FACTOR if context.build == "serve-2.19" and SLOW_KERNEL in each.signature.kernel else 1.0
-                           for each in kernels])
+        slower = np.array([BUILD_FACTOR if context.build == "serve-2.19" and SLOW_KERNEL in kernel.signature.kernel else 1.0
+                           for kernel in kernels])
         stands_for_ns = minutes * MINUTE_NS
         observed_ns = int(stands_for_ns * DUTY)
         hour = minute % DAY_MINUTES / 60
@@ -100,10 +100,10 @@ class Demo:
             own = math.exp(float(np.random.default_rng([self.seed, 4, host, number]).normal(0, 0.004)))
             gpu_factor = own * (SLOW_FACTOR if self._is_slow(host, number, minute) else 1.0)
             factors = level * slower * gpu_factor * np.exp(rng.normal(0, 0.001, len(kernels)))
-            step_ns = sum(each.mean_ns * each.launches for each in kernels)
+            step_ns = sum(kernel.mean_ns * kernel.launches for kernel in kernels)
             steps = busy * observed_ns * rng.uniform(0.97, 1.0) / (step_ns * gpu_factor)
-            sums = KernelSums.of([_kernel_sum(each, max(1, int(rng.poisson(each.launches * steps))), float(factor), rng)
-                                  for each, factor in zip(kernels, factors, strict=True)])
+            sums = KernelSums.of([_kernel_sum(kernel, max(1, int(rng.poisson(kernel.launches * steps))), float(factor), rng)
+                                  for kernel, factor in zip(kernels, factors, strict=True)])
             gpu = Gpu(f"GPU-{self.host_name(host)}-{number}", GPU_MODEL, self.host_name(host))
             yield Window(context, gpu, minute * MINUTE_NS, observed_ns, stands_for_ns, sums, host * self.gpus + number)
 
@@ -169,8 +169,8 @@ def _kernel_sum(kernel: Kernel, launches: int, factor: float, rng: np.random.Gen
     level = kernel.mean_ns * factor
     bucket, share = _spread(round(math.log(level) / 0.0025))
     count = rng.multinomial(launches, share)
-    kept = count > 0
-    bucket, count = bucket[kept], count[kept].astype(np.int64)
+    is_filled = count > 0
+    bucket, count = bucket[is_filled], count[is_filled].astype(np.int64)
     mean = level * math.exp(0.04 ** 2 / 2) * (1 + rng.normal(0, 0.04 / math.sqrt(launches)))
     middle = value_of(bucket)
     return KernelSum(kernel.signature, launches, int(mean * launches), max(1, int(middle[0])), int(middle[-1]) + 1,
@@ -183,8 +183,8 @@ def _spread(log_level: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float
     level = math.exp(log_level * 0.0025)
     points = np.concatenate([level * np.exp(0.04 * _NORMAL), [2 * level]])
     weight = np.append(np.full(_NORMAL.size, 0.999 / _NORMAL.size), 0.001)
-    bucket, at = np.unique(bucket_of(points.astype(np.int64)), return_inverse=True)
-    return bucket, np.bincount(at, weight).astype(np.float64)
+    bucket, inverse = np.unique(bucket_of(points.astype(np.int64)), return_inverse=True)
+    return bucket, np.bincount(inverse, weight).astype(np.float64)
 
 
 _NORMAL = np.sort(np.random.default_rng(0).normal(size=2000))

@@ -131,7 +131,7 @@ def _kind(head: bytes) -> str:
         text = head[:40].decode("ascii")
     except UnicodeDecodeError:
         text = ""
-    if text and all(each.isprintable() or each.isspace() for each in text):
+    if text and all(letter.isprintable() or letter.isspace() for letter in text):
         return f"the text {text.splitlines()[0]!r}"
     return f"binary data ({head[:8].hex(' ')})"
 
@@ -142,14 +142,14 @@ def windows(records: list[Record], simulated: bool = False) -> Iterator[Window]:
     places: list[tuple[Context, Gpu, int, int]] = []
     names: dict[Signature, int] = {}
     place, key = np.empty(len(records), np.int64), np.empty(len(records), np.int64)
-    for at, one in enumerate(records):
-        context = Context(one.job, one.build, one.gpu_model, one.model, one.framework, one.driver, simulated)
-        gpu = Gpu(one.gpu_uuid, one.gpu_model, one.host)
-        place[at] = numbers.setdefault((context, gpu, one.rank, one.ts_ns // MINUTE_NS), len(places))
-        if place[at] == len(places):
-            places.append((context, gpu, one.rank, one.ts_ns // MINUTE_NS))
-        key[at] = names.setdefault(Signature(one.kernel[:MOST_NAME], one.grid, one.block, one.shared_bytes), len(names))
-    dur_ns = np.array([one.dur_ns for one in records], np.int64)
+    for i, record in enumerate(records):
+        context = Context(record.job, record.build, record.gpu_model, record.model, record.framework, record.driver, simulated)
+        gpu = Gpu(record.gpu_uuid, record.gpu_model, record.host)
+        place[i] = numbers.setdefault((context, gpu, record.rank, record.ts_ns // MINUTE_NS), len(places))
+        if place[i] == len(places):
+            places.append((context, gpu, record.rank, record.ts_ns // MINUTE_NS))
+        key[i] = names.setdefault(Signature(record.kernel[:MOST_NAME], record.grid, record.block, record.shared_bytes), len(names))
+    dur_ns = np.array([record.dur_ns for record in records], np.int64)
     signatures = list(names)
     code, sums = sum_by_code(place * len(signatures) + key, dur_ns)
     number = code // max(1, len(signatures))
@@ -197,13 +197,13 @@ def _chunks(path: Path, read: Read) -> Iterator[list[Record]]:
                 read.reject(f"longer than {MOST_LINE:,} bytes", number)
                 continue
             try:
-                one = decoder.decode(line)
-                if "\0" in one.kernel + one.job + one.build + one.host + one.gpu_uuid + one.gpu_model:
+                record = decoder.decode(line)
+                if "\0" in record.kernel + record.job + record.build + record.host + record.gpu_uuid + record.gpu_model:
                     raise ValueError("a name holds NUL")
             except (msgspec.DecodeError, ValueError, RecursionError) as error:
                 read.reject(str(error)[:200], number)
                 continue
-            records.append(one)
+            records.append(record)
             read.records += 1
             if len(records) >= CHUNK:
                 yield records

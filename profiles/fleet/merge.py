@@ -76,7 +76,7 @@ def merge(batches: Sequence[Batch]) -> Merged:
             "at": table["minute"] // MINUTES, **{column: ids[column][table[column]] for column in ("gpu", "signature", "context")},
             **{column: table[column] for column in BY_NAME["gpu_kernels"].sums}}))
         parts["telemetry"].append(_telemetry(batch, ids["gpu"]))
-    merged.tables = {name: add_up(BY_NAME[name], every) for name, every in parts.items() if any(each.rows for each in every)}
+    merged.tables = {name: add_up(BY_NAME[name], every) for name, every in parts.items() if any(part.rows for part in every)}
     return merged
 
 
@@ -90,8 +90,8 @@ def _ids(batch: Batch, merged: Merged) -> dict[str, npt.NDArray[np.int64]]:
     for gpu in batch.gpus:
         gpus.append(key_of("gpu", gpu.uuid, gpu.host))
         merged.gpus.setdefault(gpus[-1], gpu)
-    for given in batch.signatures:
-        signature = given._replace(kernel=demangle(given.kernel) or given.kernel)       # as traces write it: one kernel, one name
+    for entry in batch.signatures:
+        signature = entry._replace(kernel=demangle(entry.kernel) or entry.kernel)       # as traces write it: one kernel, one name
         kernels.append(key_of("kernel", signature.kernel))
         signatures.append(key_of("signature", *signature))
         merged.kernels.setdefault(kernels[-1], signature.kernel)
@@ -105,9 +105,9 @@ def _telemetry(batch: Batch, gpu: npt.NDArray[np.int64]) -> Hours:
     columns: dict[str, Column] = {"at": table["minute"] // MINUTES, "gpu": gpu[table["gpu"]],
                                   "minutes": np.ones(table["minute"].size, np.int64)}
     for name in (*EVENTS, *TELEMETRY):
-        known = np.isfinite(table[name])
-        columns[name if name in EVENTS else f"sum_{name}"] = np.where(known, table[name], 0.0).astype(np.float64)
-        columns[f"n_{name}"] = known.astype(np.int64)
+        is_measured = np.isfinite(table[name])
+        columns[name if name in EVENTS else f"sum_{name}"] = np.where(is_measured, table[name], 0.0).astype(np.float64)
+        columns[f"n_{name}"] = is_measured.astype(np.int64)
     return Hours(columns)
 
 
@@ -117,12 +117,12 @@ def add_up(table: FactTable, parts: Sequence[Hours]) -> Hours:
         "at", *table.keys, *table.sums, *table.least, *table.most)}
     keys = [columns[name] for name in ("at", *table.keys)]
     order = np.lexsort(keys[::-1])
-    keys = [each[order] for each in keys]
+    keys = [column[order] for column in keys]
     new = np.ones(order.size, np.bool_)
     if order.size:
-        new[1:] = np.any([each[1:] != each[:-1] for each in keys], axis=0)
+        new[1:] = np.any([column[1:] != column[:-1] for column in keys], axis=0)
     edges = np.flatnonzero(new)
-    out: dict[str, Column] = {name: each[edges] for name, each in zip(("at", *table.keys), keys, strict=True)}
+    out: dict[str, Column] = {name: column[edges] for name, column in zip(("at", *table.keys), keys, strict=True)}
     counts = columns["launches"][order] if "launches" in columns else None
     for name in table.sums:
         out[name] = np.add.reduceat(columns[name][order], edges) if edges.size else columns[name][:0]
@@ -145,9 +145,9 @@ def _add_sketches(parts: Sequence[Hours], group: npt.NDArray[np.int64],
     bucket = np.concatenate([part.bucket for part in parts if part.bucket is not None])
     count = np.concatenate([part.count for part in parts if part.count is not None])
     key = np.repeat(group, sizes) * 4096 + bucket
-    unique, at = np.unique(key, return_inverse=True)
-    order = np.argsort(at, kind="stable")
-    edges = np.flatnonzero(np.diff(at[order], prepend=-1))
+    unique, inverse = np.unique(key, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    edges = np.flatnonzero(np.diff(inverse[order], prepend=-1))
     summed = np.add.reduceat(count[order], edges) if edges.size else count[:0]
     starts = np.searchsorted(unique, np.arange(groups + 1) * 4096)
     return starts.astype(np.int64), unique % 4096, summed

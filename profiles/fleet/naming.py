@@ -18,11 +18,11 @@ PIECE = 2000
 def write_names(merged: Merged) -> None:
     """Keep what is new. In the order of their keys: two writers never wait for each other crosswise."""
     _add(FleetKernel, {key: {"name": name} for key, name in merged.kernels.items()})
-    _add(FleetSignature, {key: {"kernel_id": kernel, "grid": list(one.grid), "block": list(one.block),
-                                "shared_bytes": one.shared_bytes} for key, (kernel, one) in merged.signatures.items()})
-    _add(FleetContext, {key: one._asdict() for key, one in merged.contexts.items()})
+    _add(FleetSignature, {key: {"kernel_id": kernel, "grid": list(signature.grid), "block": list(signature.block),
+                                "shared_bytes": signature.shared_bytes} for key, (kernel, signature) in merged.signatures.items()})
+    _add(FleetContext, {key: context._asdict() for key, context in merged.contexts.items()})
     simulated = _simulated_gpus(merged)
-    _add(FleetGpu, {key: {**one._asdict(), "simulated": key in simulated} for key, one in merged.gpus.items()})
+    _add(FleetGpu, {key: {**gpu._asdict(), "simulated": key in simulated} for key, gpu in merged.gpus.items()})
     if simulated:
         FleetGpu.objects.filter(pk__in=simulated, simulated=False).update(simulated=True)
 
@@ -37,10 +37,10 @@ def _simulated_gpus(merged: Merged) -> set[int]:
 
 def _add(model: type[Model], rows: dict[int, dict[str, Any]]) -> None:
     rows_of, keys = model._default_manager, sorted(rows)
-    known: set[int] = set()
+    stored_keys: set[int] = set()
     for first in range(0, len(keys), PIECE):                # nearly all are: looking is cheaper than inserting in vain
-        known.update(rows_of.filter(pk__in=keys[first:first + PIECE]).values_list("pk", flat=True))
-    new = [key for key in keys if key not in known]
+        stored_keys.update(rows_of.filter(pk__in=keys[first:first + PIECE]).values_list("pk", flat=True))
+    new = [key for key in keys if key not in stored_keys]
     if model is FleetKernel:
         for key in new:
             rows[key]["short_name"] = short_name(rows[key]["name"])

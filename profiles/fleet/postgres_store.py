@@ -59,19 +59,19 @@ class PostgresStore:
             mark_written(written)
 
     def top(self, question: Question) -> tuple[list[SumRow], SumRow]:
-        table, rows, given = self._sums(question)
+        table, rows, params = self._sums(question)
         sampled = f"FILTER (WHERE estimate_ns > total_ns::float8 * {SAMPLED}::float8)"
         columns = (f"sum(launches), sum(total_ns), sum(estimate_launches), sum(estimate_ns) AS about, sum(estimate_ns) {sampled}, "
                    f"sum(square) {sampled}, {'min(min_ns), max(max_ns)' if table.least else 'NULL, NULL'}")
         limit = "" if question.limit is None else f" LIMIT {int(question.limit) + 1}"
         with connection.cursor() as cursor:                 # one scan: the sum of all groups is its first row
             cursor.execute(f"SELECT key, {columns} FROM ({rows}) r GROUP BY GROUPING SETS ((key), ()) "
-                           f"ORDER BY grouping(key) DESC, about DESC, key{limit}", given)
-            whole, *found = [sum_row(row) for row in cursor.fetchall()]
-            if table.has_sketch and found:
-                sketches = self._sketches(cursor, rows, given, [row.key for row in found])
-                found = [SumRow(**{**row.__dict__, "sketch": sketches.get(row.key, {})}) for row in found]
-        return found, whole
+                           f"ORDER BY grouping(key) DESC, about DESC, key{limit}", params)
+            whole, *sums = [sum_row(row) for row in cursor.fetchall()]
+            if table.has_sketch and sums:
+                sketches = self._sketches(cursor, rows, params, [row.key for row in sums])
+                sums = [SumRow(**{**row.__dict__, "sketch": sketches.get(row.key, {})}) for row in sums]
+        return sums, whole
 
     @staticmethod
     def _sketches(cursor: Any, rows: str, given: Sequence[Any], keys: Sequence[Any]) -> dict[Any, dict[int, int]]:
@@ -83,59 +83,59 @@ class PostgresStore:
         return out
 
     def coverage(self, question: Question) -> Coverage:
-        rows, given = self._rows(watching_table(question), question, "0", "")
+        rows, params = self._rows(watching_table(question), question, "0", "")
         with connection.cursor() as cursor:
-            cursor.execute(f"SELECT {_COVERAGE} FROM ({rows}) r", given)
+            cursor.execute(f"SELECT {_COVERAGE} FROM ({rows}) r", params)
             return _coverage(cursor.fetchone())
 
     def over_time(self, question: Question, keys: Sequence[Any], step_hours: int) -> list[tuple[int, Any, int, int, float]]:
-        _, rows, given = self._sums(question, coarsest_of(step_hours, question.window))
+        _, rows, params = self._sums(question, coarsest_of(step_hours, question.window))
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT hour / %s * %s, key, sum(launches), sum(total_ns), sum(estimate_ns) FROM ({rows}) r "
-                           f"WHERE key = ANY(%s) GROUP BY 1, 2 ORDER BY 1, 2", [step_hours, step_hours, *given, list(keys)])
+                           f"WHERE key = ANY(%s) GROUP BY 1, 2 ORDER BY 1, 2", [step_hours, step_hours, *params, list(keys)])
             return [(int(hour), key, int(launches), int(total), float(about))
                     for hour, key, launches, total, about in cursor.fetchall()]
 
     def watched(self, question: Question, step_hours: int | None = None) -> list[tuple[int, Any, Coverage, int, float]]:
         key, join = _GROUPS[question.group]
-        rows, given = self._rows(watching_table(question), question, key, join, coarsest_of(step_hours, question.window))
+        rows, params = self._rows(watching_table(question), question, key, join, coarsest_of(step_hours, question.window))
         step = step_hours or question.window.to_hour + 1
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, sum(total_ns), sum(estimate_ns), {_COVERAGE} "
                            f"FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2",
-                           [step, step, question.window.from_hour, *given])
+                           [step, step, question.window.from_hour, *params])
             return [(int(hour), key, _coverage(watched), int(total), float(estimate))
                     for hour, key, total, estimate, *watched in cursor.fetchall()]
 
     def watched_gpus(self, question: Question) -> list[tuple[int, int, Coverage, float]]:
-        rows, given = self._rows(BY_NAME["gpus"], question, "f.gpu", "")
+        rows, params = self._rows(BY_NAME["gpus"], question, "f.gpu", "")
         with connection.cursor() as cursor:         # a GPU's sums stay far below 2^63
             cursor.execute("SELECT key, context, sum(windows)::bigint, sum(observed_ns)::bigint, sum(wall_ns)::bigint, "
-                           f"sum(estimate_ns) FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2", given)
+                           f"sum(estimate_ns) FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2", params)
             return [(gpu, context, Coverage(*watched), estimate) for gpu, context, *watched, estimate in cursor.fetchall()]
 
     def telemetry(self, question: Question, step_hours: int | None = None,
                   columns: Sequence[str] = tuple(BY_NAME["telemetry"].sums)) -> list[tuple[int, int, dict[str, float]]]:
         table = BY_NAME["telemetry"]
-        rows, given = self._rows(table, question, "f.gpu", "", coarsest_of(step_hours, question.window))
+        rows, params = self._rows(table, question, "f.gpu", "", coarsest_of(step_hours, question.window))
         step = step_hours or question.window.to_hour + 1
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT greatest(hour / %s * %s, %s), key, {', '.join(f'sum({name})::float8' for name in columns)} "
-                           f"FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2", [step, step, question.window.from_hour, *given])
+                           f"FROM ({rows}) r GROUP BY 1, 2 ORDER BY 1, 2", [step, step, question.window.from_hour, *params])
             return [(hour, gpu, dict(zip(columns, sums, strict=True))) for hour, gpu, *sums in cursor.fetchall()]
 
     def gpu_hours(self, question: Question) -> GpuHours:
         """Rows are sent packed, some thousand to a field: one at a time, sending takes three times as long."""
         table, pieces = BY_NAME["gpu_kernels"], list[bytes]()
         for part, joined in joined_parts(question.window):
-            rows, given = self._rows(table, replace(question, window=part), "0", "", "hour")
+            rows, params = self._rows(table, replace(question, window=part), "0", "", "hour")
             if not joined:                  # of an hour that is still written, a minute's parts each: PostgreSQL adds them up
                 rows = (f"SELECT hour, gpu, signature, context, sum(launches)::bigint AS launches, "
                         f"sum(total_ns)::bigint AS total_ns, sum(log_sum) AS log_sum FROM ({rows}) r GROUP BY 1, 2, 3, 4")
             packed = " || ".join(f"{'float8send' if kind == 'f8' else 'int8send'}({name})" for name, kind in KINDS.items())
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT string_agg({packed}, ''::bytea) FROM ({rows}) r GROUP BY hour, mod(gpu, {FIELDS_OF_HOUR})",
-                               given)
+                               params)
                 pieces += [bytes(piece) for (piece,) in cursor.fetchall()]
         return GpuHours.of_packed(pieces)
 
@@ -205,10 +205,10 @@ class PostgresStore:
 
     @staticmethod
     def _rows(table: FactTable, question: Question, key: str, join: str, coarsest: str = "month") -> tuple[str, list[Any]]:
-        given: list[Any] = []
+        params: list[Any] = []
         parts = []
         conditions = ""
-        wanted: list[Any] = []
+        key_lists: list[Any] = []
         columns = ", ".join(f"f.{name}" for name in table.columns)
         for column, keys in question.where.items():
             name = {"gpu_model_key": "gpu_model"}.get(column, column)
@@ -218,13 +218,13 @@ class PostgresStore:
                 conditions += f" AND f.{name} = ANY(%s)"
             else:
                 continue
-            wanted.append(list(keys))
+            key_lists.append(list(keys))
         for level, low, high in spans(question.window, coarsest):
             hour = "f.at" if level == "hour" else f"f.at * {DAY_HOURS}"
             parts.append(f"SELECT {key} AS key, {hour} AS hour, {columns} FROM {table_name(table, level)} f {join} "
                          f"WHERE f.at >= %s AND f.at < %s{conditions}")
-            given += [low, high, *wanted]
-        return " UNION ALL ".join(parts), given
+            params += [low, high, *key_lists]
+        return " UNION ALL ".join(parts), params
 
 
 def _coverage(numbers: Sequence[Any]) -> Coverage:
@@ -252,10 +252,10 @@ def _join_parts(cursor: Any, table: FactTable, first: int, last: int) -> None:
     hour, keys = table_name(table, "hour"), ", ".join(table.keys)
     cursor.execute(f"SELECT at FROM (SELECT at, count(*) AS parts FROM {hour} WHERE at >= %s AND at < %s GROUP BY at, {keys}) k "
                    f"GROUP BY at HAVING sum(parts) > 1.2 * count(*) ORDER BY at", [first, last])
-    for (at,) in cursor.fetchall():
+    for (hour_number,) in cursor.fetchall():
         cursor.execute(f"CREATE TEMP TABLE parts ON COMMIT DROP AS SELECT * FROM {hour} WITH NO DATA")
-        cursor.execute(_sum_sql(table, hour, "parts", "at"), [at, at + 1] * 2)
-        cursor.execute(f"DELETE FROM {hour} WHERE at = %s", [at])
+        cursor.execute(_sum_sql(table, hour, "parts", "at"), [hour_number, hour_number + 1] * 2)
+        cursor.execute(f"DELETE FROM {hour} WHERE at = %s", [hour_number])
         cursor.execute(f"INSERT INTO {hour} SELECT * FROM parts")
         cursor.execute("DROP TABLE parts")
 

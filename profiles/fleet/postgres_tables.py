@@ -57,9 +57,9 @@ def _with_arrays(plain: Bytes, sizes: npt.NDArray[np.int64], bucket: npt.NDArray
     row_bytes = plain.shape[1] + sum(_array_bytes(kind, sizes) for _, kind, _ in arrays)
     ends = np.cumsum(row_bytes)
     out = np.zeros(int(ends[-1]), np.uint8)
-    at = ends - row_bytes
-    _put(out, at, plain)
-    at = at + plain.shape[1]
+    offset = ends - row_bytes
+    _put(out, offset, plain)
+    offset = offset + plain.shape[1]
     nth = np.arange(bucket.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)       # of each pair in its row
     for type_id, kind, values in arrays:
         width = np.dtype(kind).itemsize
@@ -69,12 +69,12 @@ def _with_arrays(plain: Bytes, sizes: npt.NDArray[np.int64], bucket: npt.NDArray
         head["size"], head["dimensions"], head["type"] = _array_bytes(kind, sizes) - 4, some, type_id
         head["length"], head["from"] = sizes, 1
         whole = head.view(np.uint8).reshape(sizes.size, -1)
-        _put(out, at[~some], whole[~some, :16])                         # an array of nothing has no dimension
-        _put(out, at[some], whole[some])
+        _put(out, offset[~some], whole[~some, :16])                         # an array of nothing has no dimension
+        _put(out, offset[some], whole[some])
         cells = np.empty(values.size, [("size", ">i4"), ("value", kind)])
         cells["size"], cells["value"] = width, values
-        _put(out, np.repeat(at + 24, sizes) + nth * (4 + width), cells.view(np.uint8).reshape(values.size, 4 + width))
-        at = at + _array_bytes(kind, sizes)
+        _put(out, np.repeat(offset + 24, sizes) + nth * (4 + width), cells.view(np.uint8).reshape(values.size, 4 + width))
+        offset = offset + _array_bytes(kind, sizes)
     return out.tobytes()
 
 
@@ -94,11 +94,11 @@ LOCK = 0x7269646765                                 # of writers that make parti
 
 def make_partitions(table: FactTable, level: str, at: Iterable[int]) -> None:
     name, size = table_name(table, level), PARTITION[level]
-    wanted = sorted({each // size for each in at})
+    numbers = sorted({hour // size for hour in at})
     with connection.cursor() as cursor:
         cursor.execute("SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = %s::regclass", [name])
         there = {part for (part,) in cursor.fetchall()}
-        missing = [number for number in wanted if f"{name}_{number}" not in there]
+        missing = [number for number in numbers if f"{name}_{number}" not in there]
         if missing:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         for number in missing:
@@ -126,6 +126,6 @@ def create_sql() -> list[str]:
         table = BY_NAME[name]
         sums = ", ".join([*table.sums, *table.least, *table.most])
         for level in ("day", "month"):
-            each = table_name(table, level)
-            out.append(f"CREATE INDEX {each}_sums ON {each} (at, {', '.join(table.keys)}) INCLUDE ({sums})")
+            full_name = table_name(table, level)
+            out.append(f"CREATE INDEX {full_name}_sums ON {full_name} (at, {', '.join(table.keys)}) INCLUDE ({sums})")
     return out

@@ -131,11 +131,11 @@ def hour_of(text: str, *, up: bool = False) -> int:
         stamp = float(text)
     except ValueError:
         try:
-            found = datetime.fromisoformat(text.strip())
+            instant = datetime.fromisoformat(text.strip())
         except ValueError as error:
             raise Refused(f"{text[:60]!r} is no moment: write 2026-11-23, 2026-11-23T14:00 or seconds since 1970",
                           whole="question") from error
-        stamp = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+        stamp = (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
     if not 0 <= stamp < 2**33:
         raise Refused(f"{text[:60]!r} lies outside 1970 to 2242", whole="question")
     return math.ceil(stamp / HOUR_S) if up else int(stamp // HOUR_S)
@@ -170,7 +170,7 @@ def _where(query: Mapping[str, str]) -> dict[str, list[int]] | None:
         where["context"] = list(contexts.values_list("id", flat=True))
         if set(wanted) <= {"gpu_model"}:        # the sums of all jobs know it too, and are few
             models = contexts.values_list("gpu_model", "simulated").distinct()
-            where["gpu_model_key"] = [key_of("gpu_model", *each) for each in models]
+            where["gpu_model_key"] = [key_of("gpu_model", *model_key) for model_key in models]
     gpus = FleetGpu.objects.filter(**{name: query[word] for name, word in (("host", "host"), ("uuid", "gpu")) if query.get(word)})
     if query.get("host") or query.get("gpu"):
         where["gpu"] = list(gpus.values_list("id", flat=True))
@@ -205,7 +205,7 @@ def top_of(question: Question, simulated: bool = False) -> Top:
     coverage = store.coverage(question)
     names = names_of(question.group, [row.key for row in rows])
     # of a GPU, a host or a job its own windows are the sample
-    own = {key: each for _, key, each, _, _ in store.watched(question)} if question.group in (*ON_GPUS, *ON_CONTEXTS) else {}
+    own = {key: extent for _, key, extent, _, _ in store.watched(question)} if question.group in (*ON_GPUS, *ON_CONTEXTS) else {}
     lines = [_row(row, whole, own.get(row.key, coverage), names.get(row.key, {})) for row in rows]
     return Top(question.window, question.group, lines, whole.launches, whole.total_ns, whole.estimate_ns, coverage, simulated,
                gap_words(too_coarse(question.window)))
@@ -214,14 +214,14 @@ def top_of(question: Question, simulated: bool = False) -> Top:
 def names_of(group: str, keys: Sequence[Any]) -> dict[Any, dict[str, Any]]:
     """What groups are called: "name", "kernel" and what else is known of them."""
     if group == "kernel":
-        return {each.id: {"name": each.short_name, "kernel": each.name} for each in FleetKernel.objects.filter(id__in=keys)}
+        return {kernel.id: {"name": kernel.short_name, "kernel": kernel.name} for kernel in FleetKernel.objects.filter(id__in=keys)}
     if group == "signature":
-        return {each.id: {"name": each.kernel.short_name, "kernel": each.kernel.name, "grid": each.grid, "block": each.block,
-                          "shared_bytes": each.shared_bytes}
-                for each in FleetSignature.objects.filter(id__in=keys).select_related("kernel")}
+        return {row.id: {"name": row.kernel.short_name, "kernel": row.kernel.name, "grid": row.grid, "block": row.block,
+                         "shared_bytes": row.shared_bytes}
+                for row in FleetSignature.objects.filter(id__in=keys).select_related("kernel")}
     if group == "gpu":
-        return {each.id: {"name": each.uuid, "gpu_uuid": each.uuid, "gpu_model": each.model, "host": each.host,
-                          "simulated": each.simulated} for each in FleetGpu.objects.filter(id__in=keys)}
+        return {gpu.id: {"name": gpu.uuid, "gpu_uuid": gpu.uuid, "gpu_model": gpu.model, "host": gpu.host,
+                         "simulated": gpu.simulated} for gpu in FleetGpu.objects.filter(id__in=keys)}
     made_up: QuerySet[FleetGpu] | QuerySet[FleetContext] = FleetGpu.objects.filter(simulated=True) if group == "host" else \
         FleetContext.objects.filter(simulated=True)
     simulated = set(made_up.filter(**{f"{group}__in": list(keys)}).values_list(group, flat=True))
@@ -288,12 +288,12 @@ def known_shapes(signatures: Collection[int]) -> dict[int, list[KnownShape]]:
     places = {(row.kernel.name, dims_text(row.grid), dims_text(row.block)): row.id for row in rows}
     if not places:
         return {}
-    wanted = reduce(or_, (Q(kernel__name=name, grid=grid, block=block) for name, grid, block in places))
-    found = (KernelShape.objects.filter(wanted, kernel__profile__status=Profile.Status.READY).exclude(operator="").order_by()
-             .values_list("kernel__name", "grid", "block", "operator", "dims", "dtype")
-             .annotate(sum=Sum("launches"), floor=Max("floor_ns"), newest=Max("kernel__profile"), slice=Max("slice_id")))
+    condition = reduce(or_, (Q(kernel__name=name, grid=grid, block=block) for name, grid, block in places))
+    shapes = (KernelShape.objects.filter(condition, kernel__profile__status=Profile.Status.READY).exclude(operator="").order_by()
+              .values_list("kernel__name", "grid", "block", "operator", "dims", "dtype")
+              .annotate(sum=Sum("launches"), floor=Max("floor_ns"), newest=Max("kernel__profile"), slice=Max("slice_id")))
     out: dict[int, list[KnownShape]] = {}
-    for name, grid, block, operator, dims, dtype, launches, floor_ns, profile, slice_id in found:
+    for name, grid, block, operator, dims, dtype, launches, floor_ns, profile, slice_id in shapes:
         out.setdefault(places[name, grid, block], []).append(
             KnownShape(operator, dims, dtype, launches, floor_ns, profile, slice_id))
     return {key: sorted(every, key=lambda one: (-one.launches, one.operator, one.dims))[:MOST_SHAPES] for key, every in out.items()}

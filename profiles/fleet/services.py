@@ -138,24 +138,24 @@ def batch_accept(payload: bytes, token: Any = None) -> ReceiptJson:
         agent = agent_take(batch.agent, batch.state.get("machine"), token)
         minutes = [table["minute"] for table in batch.tables.values() if table["minute"].size]
         newest_s = max(int(values.max()) for values in minutes) * 60 + 60 if minutes else None
-        row, made = FleetBatch.objects.get_or_create(agent=agent, sequence=batch.sequence, defaults={
+        row, is_new = FleetBatch.objects.get_or_create(agent=agent, sequence=batch.sequence, defaults={
             "payload": payload, "rows": batch.rows, "sha256": digest})
-        if not made and row.sha256 not in ("", digest):
+        if not is_new and row.sha256 not in ("", digest):
             raise AgentConflict("sequence", f"batch {batch.sequence} of {batch.agent} was acknowledged with another content",
                                 "two hosts use one spool's copy: give each its own; the agent sends this one under a new number")
         FleetAgent.objects.filter(pk=agent.pk).update(
-            last_seen=timezone.now(), batches=F("batches") + int(made),
-            received_bytes=F("received_bytes") + len(payload) * int(made),
+            last_seen=timezone.now(), batches=F("batches") + int(is_new),
+            received_bytes=F("received_bytes") + len(payload) * int(is_new),
             state=json_safe(batch.state), host=next((gpu.host for gpu in batch.gpus), "") or _host(batch.state) or agent.host,
             simulated=any(context.simulated for context in batch.contexts) or agent.simulated,
             lag_s=None if newest_s is None else max(0.0, clock.now_s() - newest_s))
         orders = exchange(agent, batch.state)
-    return {"sequence": batch.sequence, "rows": batch.rows, "duplicate": not made, "orders": orders}
+    return {"sequence": batch.sequence, "rows": batch.rows, "duplicate": not is_new, "orders": orders}
 
 
 def _host(state: Mapping[str, Any]) -> str:
-    told = state.get("host")
-    return "".join(told.split("\0"))[:200] if isinstance(told, str) else ""
+    host = state.get("host")
+    return "".join(host.split("\0"))[:200] if isinstance(host, str) else ""
 
 
 def check_batch(batch: Batch) -> None:
@@ -207,8 +207,8 @@ def _levels(state: Any) -> int:
     level, inside = 0, [state]
     while inside and level <= MOST_LEVELS:
         level += 1
-        inside = [each for one in inside if isinstance(one, dict | list)
-                  for each in (one.values() if isinstance(one, dict) else one)]
+        inside = [child for container in inside if isinstance(container, dict | list)
+                  for child in (container.values() if isinstance(container, dict) else container)]
     return level
 
 
@@ -290,8 +290,8 @@ def wake_fleet(queued: Collection[int]) -> list[int]:
 def days_to_sum(now: Any = None) -> list[int]:
     """Return days whose rows changed since they were summed, and rest since SETTLED."""
     before = (now or timezone.now()) - SETTLED
-    found = FleetDay.objects.filter(UNSUMMED, written__lt=before)
-    return [day_number(day) for day in found.order_by("day").values_list("day", flat=True)]
+    rows = FleetDay.objects.filter(UNSUMMED, written__lt=before)
+    return [day_number(day) for day in rows.order_by("day").values_list("day", flat=True)]
 
 
 def fleet_tend() -> list[int]:
@@ -338,6 +338,6 @@ def _forget_old(today: int) -> None:
 
 def _kept_from(today: int, keep: int) -> int:
     """Return the first day that is kept: one that was fed late is kept as long as one of today."""
-    kept = FleetDay.objects.filter(written__gte=timezone.now() - timedelta(days=keep)).order_by("day")
-    first = kept.values_list("day", flat=True).first()
+    rows = FleetDay.objects.filter(written__gte=timezone.now() - timedelta(days=keep)).order_by("day")
+    first = rows.values_list("day", flat=True).first()
     return min(today - keep, day_number(first) if first else today)

@@ -115,6 +115,6 @@ def _hours(table: FactTable, rows: list[Any]) -> Hours:
         name: np.array(values, kinds[name]) for name, values in by_column.items() if name not in ("bucket", "count")}
     if not table.has_sketch:
         return Hours(columns)
-    starts = np.append(0, np.cumsum([len(each) for each in by_column["bucket"]]))
-    bucket, count = (np.array([value for each in by_column[name] for value in each], np.int64) for name in ("bucket", "count"))
+    starts = np.append(0, np.cumsum([len(sketch) for sketch in by_column["bucket"]]))
+    bucket, count = (np.array([value for sketch in by_column[name] for value in sketch], np.int64) for name in ("bucket", "count"))
     return Hours(columns, starts, bucket, count)

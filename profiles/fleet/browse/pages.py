@@ -46,8 +46,8 @@ def fleet(request: HttpRequest) -> HttpResponse:
     view = view_of(request.GET)
     page = page_selectors.fleet_page(view)
     series = time_selectors.over_time(view, view.by) if view.window else None
-    labels = [each.key if each.key else "unknown" if each.key == "" else f"{series.groups - len(series.series) + 1} more"
-              for each in series.series] if series else []
+    labels = [line.key if line.key else "unknown" if line.key == "" else f"{series.groups - len(series.series) + 1} more"
+              for line in series.series] if series else []
     colours = charts.colours(len(labels), bool(series and series.series and series.series[-1].key is None)) if series else []
     return _page(request, "fleet", view, {
         "page": page, "series": series, "needed": fleet_needed(view.asked) if view.window and page.lines else None,
@@ -67,20 +67,20 @@ def gpus(request: HttpRequest) -> HttpResponse:
     hours = view.window.to_hour - view.window.from_hour if view.window else 0
     if "whole" not in request.GET and FleetGpu.objects.count() * hours > LARGE_GPU_HOURS:
         return _page(request, "fleet-gpus", view, _waiting())
-    found = slow_gpus(view.asked) if view.window else None
-    rows = found.rows if found else []
+    judgement = slow_gpus(view.asked) if view.window else None
+    rows = judgement.rows if judgement else []
     verdict = request.GET.get("verdict", "")
     counts = {name: sum(row.verdict == name for row in rows) for name in ("SLOWER", "OK", "UNKNOWN")}
     page = Paginator([row for row in rows if verdict not in counts or row.verdict == verdict],
                      PAGE_GPUS).get_page(request.GET.get("page"))
     slow = [row for row in rows[:DRAWN] if row.verdict == "SLOWER"]
-    lines = gpu_lines(found.window, [*slow, *page.object_list]) if found and found.window else []
+    lines = gpu_lines(judgement.window, [*slow, *page.object_list]) if judgement and judgement.window else []
     return _page(request, "fleet-gpus", view, {
-        "found": found, "slow": lines[:len(slow)], "more_slow": max(0, counts["SLOWER"] - DRAWN), "counts": counts,
+        "found": judgement, "slow": lines[:len(slow)], "more_slow": max(0, counts["SLOWER"] - DRAWN), "counts": counts,
         "verdicts": [(name, word, view.link(verdict=name), name == verdict) for name, word in VERDICTS],
-        "page": page, "lines": lines[len(slow):], "judged_window": window_text(found.window)
-        if found and found.window else "", "rule": {"least_pct": LEAST_PCT, "deviations": DEVIATIONS, "gpus": LEAST_GPUS,
-                                                    "launches": LEAST_LAUNCHES, "false_alarms": FALSE_ALARMS}})
+        "page": page, "lines": lines[len(slow):], "judged_window": window_text(judgement.window)
+        if judgement and judgement.window else "", "rule": {"least_pct": LEAST_PCT, "deviations": DEVIATIONS, "gpus": LEAST_GPUS,
+                                                            "launches": LEAST_LAUNCHES, "false_alarms": FALSE_ALARMS}})
 
 
 @require_safe

@@ -43,12 +43,12 @@ class OverTime:
 
     @property
     def has_values(self) -> bool:
-        return any(each.total for each in self.series)
+        return any(line.total for line in self.series)
 
     @property
     def unit(self) -> str:
         """Return what heading, axis and legend of these numbers say: seconds where no step reaches 0.01 hours."""
-        sums = (sum(each.hours[at] for each in self.series) for at in range(len(self.starts)))
+        sums = (sum(line.hours[step] for line in self.series) for step in range(len(self.starts)))
         return "GPU-hours" if max(sums, default=0.0) >= 0.01 else "GPU-seconds"
 
 
@@ -62,12 +62,12 @@ def over_time(view: View, by: str) -> OverTime | None:
     windows, observed_ns, wall_ns = 0, 0, 0
     of_kernels = bool(set(question.where) & {"kernel", "signature"})
     keys = [row.key for row in fleet_store().top(Question(question.window, by, question.where, None))[0]] if of_kernels else []
-    asked = Question(question.window, by, question.where, None)
+    whole_question = Question(question.window, by, question.where, None)
     if of_kernels:
-        for hour, key, _, _, estimate_ns in fleet_store().over_time(asked, keys, step):
+        for hour, key, _, _, estimate_ns in fleet_store().over_time(whole_question, keys, step):
             values[hour, key] += estimate_ns
     else:
-        for hour, key, coverage, _, estimate_ns in fleet_store().watched(asked, step):
+        for hour, key, coverage, _, estimate_ns in fleet_store().watched(whole_question, step):
             values[hour // step * step, key] += estimate_ns
             windows += coverage.windows
             observed_ns += coverage.observed_ns

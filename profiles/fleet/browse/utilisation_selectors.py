@@ -94,8 +94,8 @@ def telemetry_by_gpu(window: Window, gpus: Sequence[int] | None = None,
 
 
 def known_median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return median(numbers) if numbers else None
 
 
 def gpu_lines(window: Window, rows: Sequence[GpuRow]) -> list[GpuLine]:
@@ -214,8 +214,8 @@ def utilisation(view: View) -> Utilisation:
     for context in contexts:
         of_job[context.job].append(context)
     means = telemetry_by_gpu(question.window, question.where.get("gpu"), TOLD)
-    for each in means.values():
-        each["memory_pct"] = _memory_pct(each["memory_used_bytes"], each["memory_bytes"])
+    for mean_by_sensor in means.values():
+        mean_by_sensor["memory_pct"] = _memory_pct(mean_by_sensor["memory_used_bytes"], mean_by_sensor["memory_bytes"])
     by_gpu, gpus_of = _watched_gpus(question, {context.id: context.job for context in contexts})
     by_job = sorted(_watched(question).items(), key=lambda pair: -pair[1][0].wall_ns)
     drafts = [_draft(str(job), whole, of_job.get(str(job), []), gpus_of.get(str(job), {}), means, by_gpu)
@@ -228,8 +228,8 @@ def utilisation(view: View) -> Utilisation:
     half = [use for use in uses if use.memory_pct is not None and use.memory_pct < HALF_PCT]
     half.sort(key=lambda use: -use.unused_bytes)
     wall_ns = sum(coverage.wall_ns for coverage, _ in by_gpu.values())
-    known = FleetGpu.objects.count() if not question.where else len(in_scope)
-    return Utilisation(question.window, jobs, max(0, len(by_job) - MOST_JOBS), len(in_scope), max(0, known - len(in_scope)),
+    all_gpus = FleetGpu.objects.count() if not question.where else len(in_scope)
+    return Utilisation(question.window, jobs, max(0, len(by_job) - MOST_JOBS), len(in_scope), max(0, all_gpus - len(in_scope)),
                        share_pct(sum(ns for _, ns in by_gpu.values()), wall_ns), idle[:MOST_GPUS], len(idle),
                        half[:MOST_GPUS], len(half), sum(use.unused_bytes for use in half),
                        sum(use.memory_pct is not None for use in uses), gap_words(too_coarse(question.window)))
@@ -249,10 +249,10 @@ def _watched_gpus(question: Question, job_of: Mapping[int, str]) -> tuple[Watche
     by_gpu: Watched = {}
     of_job: dict[str, dict[int, int]] = defaultdict(dict)
     for gpu, context, coverage, estimate_ns in fleet_store().watched_gpus(question):
-        known = by_gpu.get(gpu)
-        by_gpu[gpu] = (coverage, estimate_ns) if known is None else (
-            Coverage(known[0].windows + coverage.windows, known[0].observed_ns + coverage.observed_ns,
-                     known[0].wall_ns + coverage.wall_ns), known[1] + estimate_ns)
+        sums = by_gpu.get(gpu)
+        by_gpu[gpu] = (coverage, estimate_ns) if sums is None else (
+            Coverage(sums[0].windows + coverage.windows, sums[0].observed_ns + coverage.observed_ns,
+                     sums[0].wall_ns + coverage.wall_ns), sums[1] + estimate_ns)
         if context in job_of:
             mine = of_job[job_of[context]]
             mine[gpu] = mine.get(gpu, 0) + coverage.wall_ns
@@ -272,13 +272,13 @@ class _Draft:
 
 def _draft(job: str, whole: tuple[Coverage, float], contexts: Sequence[FleetContext], weights: Mapping[int, int],
            means: Mapping[int, Mapping[str, float | None]], by_gpu: Watched) -> _Draft:
-    kinds = Counter((each.model, each.gpu_model) for each in contexts)
+    kinds = Counter((context.model, context.gpu_model) for context in contexts)
     coverage, busy_ns = whole
     values: dict[str, float | None] = {name: _mean(name, weights, means) for name in SENSORS if name != "busy_pct"}
     values["busy_pct"] = share_pct(busy_ns, coverage.wall_ns)
     shared = sum(own < OWN_SHARE * by_gpu[gpu][0].wall_ns for gpu, own in weights.items() if gpu in by_gpu)
     return _Draft(job, kinds.most_common(1)[0][0] if kinds else ("", ""), len(weights), shared, coverage.wall_ns / 3.6e12,
-                  any(each.simulated for each in contexts), values)
+                  any(context.simulated for context in contexts), values)
 
 
 def _mean(name: str, weights: Mapping[int, int], means: Mapping[int, Mapping[str, float | None]]) -> float | None:
@@ -290,8 +290,8 @@ def _mean(name: str, weights: Mapping[int, int], means: Mapping[int, Mapping[str
 
 def _line(draft: _Draft, drafts: Sequence[_Draft]) -> JobLine:
     model, gpu_model = draft.kind
-    others = [each for each in drafts if each is not draft and model and each.kind == draft.kind]
-    values = [Value(name, label, unit, draft.values[name], known_median(each.values[name] for each in others))
+    others = [other for other in drafts if other is not draft and model and other.kind == draft.kind]
+    values = [Value(name, label, unit, draft.values[name], known_median(other.values[name] for other in others))
               for name, (label, unit) in SENSORS.items()]
     return JobLine(draft.job, model, gpu_model, draft.gpus, draft.shared, draft.hours, len(others), draft.simulated, values)
 

@@ -25,12 +25,12 @@ PACKED = np.dtype([(name, f">{kind}") for name, kind in KINDS.items()])         
 
 def numbered(values: Ints) -> tuple[Ints, Ints]:
     """Return the values that occur, in order, and the number of each in that list: by hashing, a tenth of what sorting takes."""
-    found = pa.array(values).dictionary_encode()
-    names, at = found.dictionary.to_numpy(), found.indices.to_numpy()
+    encoding = pa.array(values).dictionary_encode()
+    names, codes = encoding.dictionary.to_numpy(), encoding.indices.to_numpy()
     order = np.argsort(names)
     place = np.empty(order.size, np.int64)
     place[order] = np.arange(order.size)
-    return names[order], place[at]
+    return names[order], place[codes]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +55,8 @@ class GpuHours:
     def of_packed(cls, pieces: Iterable[bytes]) -> GpuHours:
         """Rows as PACKED says, several of a key where parts of it were not added up yet."""
         rows = np.frombuffer(b"".join(pieces), PACKED)
-        found = cls(*(rows[name].astype(kind) for name, kind in KINDS.items()))
-        return found._joined() if found._may_repeat() else found
+        hours = cls(*(rows[name].astype(kind) for name, kind in KINDS.items()))
+        return hours._joined() if hours._may_repeat() else hours
 
     def rows(self) -> list[Row]:
         """Return them one by one, in the order of their keys."""
@@ -103,15 +103,15 @@ def compare(hours: GpuHours, models: Mapping[int, str] | None = None) -> pa.Tabl
     places = {name: numbered(getattr(hours, name)) for name in NAMED}
     numbers, hour = numbered(hours.hour)
     gpus, gpu = places["gpu"]
-    names = [(models or {}).get(each, "") for each in gpus.tolist()]
-    order_of = {name: at for at, name in enumerate(sorted(set(names)))}
+    names = [(models or {}).get(gpu_key, "") for gpu_key in gpus.tolist()]
+    order_of = {name: rank for rank, name in enumerate(sorted(set(names)))}
     model = np.array([order_of[name] for name in names], np.int64)[gpu] if gpus.size else gpu
     key = ((hour * places["signature"][0].size + places["signature"][1]) * places["context"][0].size + places["context"][1])
     excess = _excess(key * max(1, len(order_of)) + model, hours.log_sum / hours.launches)
     order = np.lexsort((excess, gpu, hour))
     columns = [pa.array(numbers[hour[order]].astype(np.int32)),
-               *(pa.DictionaryArray.from_arrays(pa.array(at[order].astype(np.int32)), pa.array(found))
-                 for found, at in places.values()),
+               *(pa.DictionaryArray.from_arrays(pa.array(codes[order].astype(np.int32)), pa.array(texts))
+                 for texts, codes in places.values()),
                pa.array(hours.launches[order]), pa.array(hours.total_ns[order]), pa.array(excess[order])]
     return pa.table(columns, COMPARED)
 
@@ -163,5 +163,5 @@ def named(rows: pa.Table, column: str) -> tuple[Ints, npt.NDArray[np.int32]]:
 
 def of_contexts(rows: pa.Table, contexts: Sequence[int]) -> pa.Table:
     """Return the rows of some contexts: a context is compared with itself alone, so the others change nothing."""
-    names, at = named(rows, "context")
-    return rows.filter(pa.array(np.isin(names, np.array(contexts, np.int64))[at]))
+    names, codes = named(rows, "context")
+    return rows.filter(pa.array(np.isin(names, np.array(contexts, np.int64))[codes]))

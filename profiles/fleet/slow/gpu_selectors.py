@@ -80,8 +80,8 @@ def slow_gpus(query: Mapping[str, str]) -> SlowGpus:
 def _to_last_day(question: Question) -> Window:
     """Return the window to the end of the last day with data of what is asked: a job may have ended weeks before the others."""
     window = question.window
-    found = fleet_store().watched(replace(question, group="gpu_model", limit=None), DAY_HOURS)
-    last = max((hour for hour, _, coverage, _, _ in found if coverage.wall_ns), default=None)
+    rows = fleet_store().watched(replace(question, group="gpu_model", limit=None), DAY_HOURS)
+    last = max((hour for hour, _, coverage, _, _ in rows if coverage.wall_ns), default=None)
     return window if last is None else Window(window.from_hour, max(window.from_hour + 1, min(window.to_hour, last + DAY_HOURS)))
 
 
@@ -92,21 +92,21 @@ def _last_hour(question: Question) -> int:
     """
     window = question.window
     last_day = Window(max(window.from_hour, window.to_hour - DAY_HOURS), window.to_hour)
-    found = fleet_store().watched(Question(last_day, "gpu_model", question.where, None), 1)
-    hours = {hour for hour, _, coverage, _, _ in found if coverage.wall_ns}
+    rows = fleet_store().watched(Question(last_day, "gpu_model", question.where, None), 1)
+    hours = {hour for hour, _, coverage, _, _ in rows if coverage.wall_ns}
     rest = FleetHour.objects.filter(hour__in=hours, compared__isnull=False).order_by("-hour").values_list("hour", flat=True).first()
     return rest if rest is not None else max(hours, default=window.to_hour - 1)
 
 
 def _compared(question: Question) -> pa.Table:
     """What GPUs are judged by: hours that rest as they were compared, the others (where GPUs are chosen, all) now."""
-    known = list(FleetHour.objects.filter(hour__gte=question.window.from_hour, hour__lt=question.window.to_hour).order_by("hour")
-                 .values_list("hour", "compared"))
+    records = list(FleetHour.objects.filter(hour__gte=question.window.from_hour, hour__lt=question.window.to_hour).order_by("hour")
+                   .values_list("hour", "compared"))
     parts = []
-    for is_kept, run in groupby(known, lambda row: row[1] is not None and set(question.where) <= WITHIN_HOURS):
+    for is_kept, run in groupby(records, lambda row: row[1] is not None and set(question.where) <= WITHIN_HOURS):
         hours = list(run)
         if is_kept:
-            parts += [unpacked(bytes(kept or b"")) for _, kept in hours]
+            parts += [unpacked(bytes(packed or b"")) for _, packed in hours]
         else:
             span_of = Window(hours[0][0], hours[-1][0] + 1)
             parts.append(compared_now(Question(span_of, "gpu", question.where, None)))

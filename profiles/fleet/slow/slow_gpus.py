@@ -50,13 +50,13 @@ def judge_compared(rows: pa.Table, models: dict[int, str] | None = None) -> list
         models: GPU -> model; only GPUs of one model are compared.
     """
     out: list[Level] = []
-    gpus, at = named(rows, "gpu")
+    gpus, codes = named(rows, "gpu")
     present = np.zeros(gpus.size, np.bool_)
-    present[at] = True
+    present[codes] = True
     of_gpu = [(models or {}).get(gpu, "") for gpu in gpus.tolist()]
     for model in sorted({its for its, here in zip(of_gpu, present.tolist(), strict=True) if here}):
         chosen = np.array([its == model for its in of_gpu])
-        out += _judge_model(rows if (chosen | ~present).all() else rows.filter(pa.array(chosen[at])))
+        out += _judge_model(rows if (chosen | ~present).all() else rows.filter(pa.array(chosen[codes])))
     order = {"SLOWER": 0, "UNKNOWN": 2, "OK": 1}
     return sorted(out, key=lambda each: (order[each.verdict], -(each.slower_pct or 0.0), each.gpu))
 
@@ -92,17 +92,17 @@ def _judge_model(rows: pa.Table) -> list[Level]:
     spread = np.hypot(between, 1.2533 * noise / np.sqrt(np.maximum(own_hours, 1)))   # a median's error is that of a mean × √(π/2)
     limit = np.maximum(np.log1p(LEAST_PCT / 100), DEVIATIONS * spread)
     out = []
-    for at, gpu_key in enumerate(gpus.tolist()):
-        mine, kinds = int(launches[at]), int(signatures[at])
-        if not size[at] or mine < LEAST_LAUNCHES:
-            why = (f"no kernel of it ran on {LEAST_GPUS - 1} other GPUs of its model in the same hour" if not size[at]
+    for row, gpu_key in enumerate(gpus.tolist()):
+        mine, kinds = int(launches[row]), int(signatures[row])
+        if not size[row] or mine < LEAST_LAUNCHES:
+            why = (f"no kernel of it ran on {LEAST_GPUS - 1} other GPUs of its model in the same hour" if not size[row]
                    else f"{mine} launches could be compared; {LEAST_LAUNCHES} are needed")
             out.append(Level(gpu_key, "UNKNOWN", None, None, 0, mine, kinds, None, why))
             continue
-        slower = bool(level[at] > limit[at])
-        since = int(of_hour[begin[at] + first[at]]) if slower else None
-        out.append(Level(gpu_key, "SLOWER" if slower else "OK", 100 * float(np.expm1(level[at])), since, int(own_hours[at]), mine,
-                         kinds, 100 * float(np.expm1(limit[at]))))
+        slower = bool(level[row] > limit[row])
+        since = int(of_hour[begin[row] + first[row]]) if slower else None
+        out.append(Level(gpu_key, "SLOWER" if slower else "OK", 100 * float(np.expm1(level[row])), since, int(own_hours[row]), mine,
+                         kinds, 100 * float(np.expm1(limit[row]))))
     return out
 
 
@@ -157,8 +157,8 @@ def _last_stretches(scores: Floats, begin: Ints, size: Ints, noise: float) -> In
         apart = np.abs((sums[:, -1:] - sums[:, :-1]) / (length - count) - sums[:, :-1] / count)
         error = max(noise, 1e-4) * np.sqrt(1 / count + 1 / (length - count))
         limit = 0.999 * np.maximum(SPLIT_DEVIATIONS * error, np.log1p(LEAST_PCT / 100))        # rounding must not lose one
-        for at in np.flatnonzero((apart >= limit).any(axis=1)).tolist():
-            out[rows[at]] = _last_stretch(values[at], noise)
+        for index in np.flatnonzero((apart >= limit).any(axis=1)).tolist():
+            out[rows[index]] = _last_stretch(values[index], noise)
     return out
 
 
@@ -173,8 +173,8 @@ def _last_stretch(values: Floats, noise: float) -> int:
         before = np.cumsum(rest)[:-1] / count
         after = (rest.sum() - np.cumsum(rest)[:-1]) / (rest.size - count)
         error = max(noise, 1e-4) * np.sqrt(1 / count + 1 / (rest.size - count))
-        found = int(np.argmax(np.abs(after - before) / error))
-        if abs(after[found] - before[found]) < max(SPLIT_DEVIATIONS * error[found], np.log1p(LEAST_PCT / 100)):
+        split = int(np.argmax(np.abs(after - before) / error))
+        if abs(after[split] - before[split]) < max(SPLIT_DEVIATIONS * error[split], np.log1p(LEAST_PCT / 100)):
             break
-        first += found + 1
+        first += split + 1
     return first

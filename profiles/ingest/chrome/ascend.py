@@ -88,27 +88,27 @@ class _Arguments(Arguments):
 
     def columns(self, raws: Any, kind: Bytes, on_gpu: Bools) -> Columns:
         out = super().columns(raws, kind, on_gpu)
-        told = [b'"Task Type"' in bytes(raw) or b'"connection_id"' in bytes(raw) for raw in raws]
-        rows = np.flatnonzero(np.array(told, np.bool_))
+        is_task = [b'"Task Type"' in bytes(raw) or b'"connection_id"' in bytes(raw) for raw in raws]
+        rows = np.flatnonzero(np.array(is_task, np.bool_))
         if not rows.size:
             return out
         args, bad = decode_args(TaskArgs, [raws[i] for i in rows.tolist()])
         self.misread += bad
-        ids = integers([_connection(each.connection) for each in args])
+        ids = integers([_connection(arg.connection) for arg in args])
         out["correlation"][rows] = np.where((ids >= 0) & (ids < 2**32 - 1), ids, MISSING)
         calls = rows[~on_gpu[rows] & (ids != MISSING)]
         kind[calls] = Category.RUNTIME
-        for at, each in zip(rows.tolist(), args, strict=True):
-            if on_gpu[at] and kind[at] in GPU_WORK and each.task_type is not None:
-                kind[at] = self._task(str(each.task_type))
+        for row, arg in zip(rows.tolist(), args, strict=True):
+            if on_gpu[row] and kind[row] in GPU_WORK and arg.task_type is not None:
+                kind[row] = self._task(str(arg.task_type))
         return out
 
     def _task(self, text: str) -> int:
-        known = TASKS.get(text.upper().replace(" ", "_").removesuffix("_SQE").removeprefix("KERNEL_"))
-        if known is None:
+        category = TASKS.get(text.upper().replace(" ", "_").removesuffix("_SQE").removeprefix("KERNEL_"))
+        if category is None:
             self.builder.integrity.remark(f"{UNKNOWN_TASK} ({text[:40]})")
             return int(Category.GPU_ANNOTATION)
-        return int(known)
+        return int(category)
 
 
 def _connection(value: Any) -> Any:

@@ -161,7 +161,7 @@ def add_piece(out: SharedIds, piece: list[Event], pieces: Texts, integrity: Inte
 
 def _count_strangers(out: SharedIds, phase: Int32, integrity: Integrity) -> None:
     """Records of kinds that are not read; a hostile file has more kinds than a report can list."""
-    for number, count in zip(*(each.tolist() for each in np.unique(phase, return_counts=True)), strict=True):
+    for number, count in zip(*(column.tolist() for column in np.unique(phase, return_counts=True)), strict=True):
         reason = f"ph {out.phases.values_in_order[number]!s:.20} (this kind of record is not read yet)"
         drop_stranger(integrity, reason, count, "other kinds of record that are not read yet")
 
@@ -296,8 +296,8 @@ def _add_memory(out: SharedIds, chosen: list[Event], start: Ints, instant: Bools
     columns["device"][rows] = np.where(on_gpu, device, MISSING)
     for attribute, label in (("total_allocated", "memory allocated"), ("total_reserved", "memory reserved")):
         values = optional(getattr(a, attribute) for a in args)
-        known = np.flatnonzero(values != MISSING)
+        rows_with_value = np.flatnonzero(values != MISSING)
         keys = [(int(device[i]) if on_gpu[i] else chosen[rows[i]].pid, f"{label} ({'GPU' if on_gpu[i] else 'CPU'})", "", "bytes")
-                for i in known.tolist()]
+                for i in rows_with_value.tolist()]
         track = out.counter(out.series.column(keys))
-        out.builder.add_samples(track, start[rows][known], values[known].astype(np.float64))
+        out.builder.add_samples(track, start[rows][rows_with_value], values[rows_with_value].astype(np.float64))

@@ -36,29 +36,29 @@ class Flows:
         """Version 2."""
         if not here.extras:
             return
-        for at, event, extra in zip(rows.tolist(), here.events(rows), here.extra(rows), strict=True):
+        for row, event, extra in zip(rows.tolist(), here.events(rows), here.extra(rows), strict=True):
             if extra.bind_id is None or event.ph == "E":
                 continue
-            for wanted, is_end in ((extra.flow_in, True), (extra.flow_out, False)):
-                if wanted in _YES:
-                    self._add(hash(("bind", str(extra.bind_id))), str(event.cat or "flow"), here, at, is_end, False)
+            for flow, is_end in ((extra.flow_in, True), (extra.flow_out, False)):
+                if flow in _YES:
+                    self._add(hash(("bind", str(extra.bind_id))), str(event.cat or "flow"), here, row, is_end, False)
         self._settle(lanes)
 
     def records(self, here: Piece, rows: Index, lanes: ChromeLanes) -> None:
         """Version 1. A step (t) ends one arrow and begins the next."""
-        for at, event, extra in zip(rows.tolist(), here.events(rows), here.extra(rows), strict=True):
+        for row, event, extra in zip(rows.tolist(), here.events(rows), here.extra(rows), strict=True):
             key = hash((str(event.cat), str(event.name), str(event.id)))
             kind = str(event.cat or event.name or "flow")
             if event.ph != "s":
-                self._add(key, kind, here, at, True, event.ph == "f" and extra.bp != "e")
+                self._add(key, kind, here, row, True, event.ph == "f" and extra.bp != "e")
             if event.ph != "f":
-                self._add(key, kind, here, at, False, False)
+                self._add(key, kind, here, row, False, False)
         self._settle(lanes)
 
     def add(self, keys: list[int], kind: str, here: Piece, rows: Index, is_end: Bools, lanes: ChromeLanes) -> None:
         """Ends that slices name in their arguments."""
-        for key, at, end in zip(keys, rows.tolist(), is_end.tolist(), strict=True):
-            self._add(key, kind, here, at, end, False)
+        for key, row, end in zip(keys, rows.tolist(), is_end.tolist(), strict=True):
+            self._add(key, kind, here, row, end, False)
         self._settle(lanes)
 
     def _add(self, key: int, kind: str, here: Piece, at: int, is_end: bool, following: bool) -> None:

@@ -195,7 +195,7 @@ class Gather:
     def _timed_records(self, phase: Int32) -> Bools:
         """Which records lie in time; those of kinds that are not read are counted."""
         out = np.ones(phase.size, np.bool_)
-        for number, count in zip(*(each.tolist() for each in np.unique(phase, return_counts=True)), strict=True):
+        for number, count in zip(*(column.tolist() for column in np.unique(phase, return_counts=True)), strict=True):
             value = self.phases.values_in_order[number]
             if value in KNOWN and value != "M":
                 continue
@@ -223,15 +223,15 @@ class Gather:
 
     def _classify(self, category: Int32, name: Int32, lane: Int32) -> tuple[Bytes, Bools]:
         """Our category of every row, and whether it lies on a GPU track."""
-        said, named = self._code(category), self._named(name)
+        codes, named = self._code(category), self._named(name)
         gpu, _, _, derived = self.lanes.kinds(lane)
-        out, call = said.copy(), named == NAMED_CALL
-        out[said == CUDA] = np.where(call & ~gpu, Category.RUNTIME, Category.COMPUTE)[said == CUDA]
-        out[said == UNKNOWN] = np.where(gpu, Category.COMPUTE, np.where(call, Category.RUNTIME, Category.CPU_OP))[said == UNKNOWN]
+        out, call = codes.copy(), named == NAMED_CALL
+        out[codes == CUDA] = np.where(call & ~gpu, Category.RUNTIME, Category.COMPUTE)[codes == CUDA]
+        out[codes == UNKNOWN] = np.where(gpu, Category.COMPUTE, np.where(call, Category.RUNTIME, Category.CPU_OP))[codes == UNKNOWN]
         for code, kind in _NAMED:
             out[(out == Category.COMPUTE) & (named == code)] = kind
-        out[(said == UNKNOWN) & ~gpu & (named == NAMED_PYTHON)] = Category.PYTHON
-        strange = self.lanes.strange(lane) & ~gpu & (said == UNKNOWN) & ~call
+        out[(codes == UNKNOWN) & ~gpu & (named == NAMED_PYTHON)] = Category.PYTHON
+        strange = self.lanes.strange(lane) & ~gpu & (codes == UNKNOWN) & ~call
         out[strange] = Category.OTHER
         self.integrity.remark(STRANGE, int(np.count_nonzero(strange)))
         out[gpu & (derived & np.isin(out, _WORK) | (out == Category.ANNOTATION))] = Category.GPU_ANNOTATION
@@ -273,9 +273,9 @@ class Gather:
 
     def _release(self) -> None:
         """Rows held back go to the builder, in file order; later ones go there at once."""
-        held, self._held = self._held, None
-        if held:
-            whole = {key: np.concatenate([part[key] for part in held]) for key in held[0]}
+        parts, self._held = self._held, None
+        if parts:
+            whole = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
             order = stable_order(whole.pop("number"))
             self.builder.add(**{key: values[order] for key, values in whole.items()})
 

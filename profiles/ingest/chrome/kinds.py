@@ -109,9 +109,9 @@ class Lane(NamedTuple):
 def category_code(value: Any) -> int:
     """Return a Category, UNKNOWN or CUDA."""
     text = str(value).lower() if value is not None else ""
-    known = CATEGORIES.get(text)
-    if known is not None or "," not in text:
-        return UNKNOWN if known is None else int(known)
+    category = CATEGORIES.get(text)
+    if category is not None or "," not in text:
+        return UNKNOWN if category is None else int(category)
     return next((int(CATEGORIES[part]) for part in text.split(",") if part in CATEGORIES and part != "gpu"), UNKNOWN)
 
 

@@ -90,11 +90,11 @@ class ChromeLanes:
 
     def rename_lanes(self) -> None:
         """Look at all lanes again: names came in."""
-        known = len(self._kinds)
+        count = len(self._kinds)
         self._kinds, self._columns = [], ()
         before = self._as_cpu
         self._learn()
-        for lane in range(known):
+        for lane in range(count):
             if self._kinds[lane].gpu and before.get(lane):
                 self.late += before.pop(lane)
 

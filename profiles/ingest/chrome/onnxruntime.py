@@ -58,7 +58,7 @@ class _Gather(Gather):
         kernels = [record for record in records if record.cat == "Kernel"]
         if kernels:
             args, _ = decode_args(KernelArgs, [record.args for record in kernels])
-            for record, stream in zip(kernels, optional(each.stream for each in args).tolist(), strict=True):
+            for record, stream in zip(kernels, optional(arg.stream for arg in args).tolist(), strict=True):
                 record.pid, record.tid = "GPU 0", f"stream {stream}" if stream >= 0 else "kernels"
             self.integrity.remark(UNNAMED_GPU, len(kernels))
         super()._add(records)
@@ -68,5 +68,5 @@ class _Arguments(Arguments):
     def work(self, raws: list[Any], rows: Rows, on_gpu: Bools, out: Columns) -> None:
         super().work(raws, rows, on_gpu, out)
         args, _ = decode_args(KernelArgs, raws)
-        out["grid"][rows] = triples([[each.grid_x, each.grid_y, each.grid_z] for each in args])
-        out["block"][rows] = triples([[each.block_x, each.block_y, each.block_z] for each in args])
+        out["grid"][rows] = triples([[arg.grid_x, arg.grid_y, arg.grid_z] for arg in args])
+        out["block"][rows] = triples([[arg.block_x, arg.block_y, arg.block_z] for arg in args])

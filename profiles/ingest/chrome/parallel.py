@@ -193,7 +193,7 @@ def gather(pieces: Pieces, integrity: Integrity, out: SharedIds) -> None:
                 _, worker, future = waiting[0]
                 answer = future.result()
                 if not answer:
-                    pieces.give_back([each for each, _, _ in waiting])
+                    pieces.give_back([piece for piece, _, _ in waiting])
                     return
                 waiting.popleft()
                 pieces.records += worker.apply(msgspec.msgpack.decode(answer), out, integrity)

@@ -67,8 +67,8 @@ def overlapping(call_ids: Mapping[int, tuple[int, int]], names: Sequence[str]) -
     """Return the processes whose ranges of ids overlap with another's, in natural order."""
     ranges: dict[str, tuple[int, int]] = {}
     for number, (least, most) in call_ids.items():
-        known = ranges.get(names[number], (least, most))
-        ranges[names[number]] = min(known[0], least), max(known[1], most)
+        id_range = ranges.get(names[number], (least, most))
+        ranges[names[number]] = min(id_range[0], least), max(id_range[1], most)
     ordered = sorted(ranges, key=lambda name: ranges[name])
     out: set[str] = set()
     widest = ordered[0] if ordered else ""
@@ -120,7 +120,7 @@ class Ids:
         owner, is_certain = self._by_call()
         pids = list(dict.fromkeys(tracks[track].pid for track in np.unique(self.work_track).tolist()))
         if len(pids) >= np.unique(self.call_owner).size:
-            number_of = {pid: at for at, pid in enumerate(pids)}
+            number_of = {pid: index for index, pid in enumerate(pids)}
             number = np.array([number_of.get(track.pid, 0) for track in tracks], np.int64)
             whole = self._by_lane(owner, is_certain, number[self.work_track])
             if whole is not None:
@@ -130,18 +130,18 @@ class Ids:
     def _by_call(self) -> tuple[Ints, Bools]:
         """Return the process whose call launched each piece of work, NOBODY where none did, and where only one can have."""
         low, high = (np.searchsorted(self.call_id, self.work_id, side=side) for side in ("left", "right"))
-        known = (high > low) & (self.work_id != MISSING)
+        has_call = (high > low) & (self.work_id != MISSING)
         order = np.lexsort((self.work_start_ns, self.work_id))
         ids = self.work_id[order]
         first = np.searchsorted(ids, ids, side="left")
         nth, pieces = np.empty(order.size, np.int64), np.empty(order.size, np.int64)
         nth[order] = np.arange(order.size) - first
         pieces[order] = np.searchsorted(ids, ids, side="right") - first
-        at = np.where(pieces == high - low, low + nth, last_before(self.call_start_ns, self.work_start_ns, low, high))
-        at = np.minimum(at, max(self.call_id.size - 1, 0))
+        index = np.where(pieces == high - low, low + nth, last_before(self.call_start_ns, self.work_start_ns, low, high))
+        index = np.minimum(index, max(self.call_id.size - 1, 0))
         changes = np.concatenate(([0], np.cumsum(self.call_owner[1:] != self.call_owner[:-1])))
-        is_certain = known & (changes[np.maximum(high - 1, 0)] == changes[np.minimum(low, changes.size - 1)])
-        return np.where(known, self.call_owner[at], NOBODY), is_certain
+        is_certain = has_call & (changes[np.maximum(high - 1, 0)] == changes[np.minimum(low, changes.size - 1)])
+        return np.where(has_call, self.call_owner[index], NOBODY), is_certain
 
     def _by_lane(self, owner: Ints, is_certain: Bools, lane: Ints) -> Ints | None:
         """Return the process of all work, lane by lane; None where a lane's work is of several, or all lanes' of one.
@@ -153,12 +153,12 @@ class Ids:
         lanes = dict(zip(numbers.tolist(), np.split(order, first[1:]), strict=True))
         certain = {number: owner[rows[is_certain[rows]]] for number, rows in lanes.items()}
         chosen: dict[int, int] = {}
-        owners, taken = np.unique(self.call_owner).tolist(), set[int]()
+        owners, taken_owners = np.unique(self.call_owner).tolist(), set[int]()
         for number in sorted(lanes, key=lambda each: not certain[each].size):
             rows = lanes[number]
             votes = certain[number]
             if not votes.size:
-                left = [each for each in owners if each not in taken]
+                left = [candidate for candidate in owners if candidate not in taken_owners]
                 votes = owner[rows][owner[rows] >= 0]
                 if len(left) == 1 and votes.size:
                     votes = np.where(np.isin(self.work_id[rows][owner[rows] >= 0], self.call_id[self.call_owner == left[0]]),
@@ -168,7 +168,7 @@ class Ids:
                 if counts.max() < LANE_SHARE * votes.size:
                     return None
                 chosen[number] = int(counts.argmax())
-                taken.add(chosen[number])
+                taken_owners.add(chosen[number])
         out = np.full(owner.size, NOBODY, np.int64)
         for number, whose in chosen.items():
             out[lanes[number]] = whose

@@ -37,7 +37,7 @@ def split_ranks(trace: Trace, call_ids: Mapping[int, tuple[int, int]], titles: M
     prefixed = [label or prefix(track.pid or "") for label, track in zip(stated, tracks, strict=True)]
     for labels, is_strong in ((stated, True), (prefixed, False)):
         if owners := labelled(tracks, labels, call_ids, is_strong):
-            number = {label: at for at, label in enumerate(owners)}
+            number = {label: index for index, label in enumerate(owners)}
             of_track = np.array([number.get(label, NOBODY) for label in labels])
             return _Split(trace, owners, of_track).trace("the file's processes are named by rank")
     return _split_by_ids(trace, call_ids, stated)
@@ -49,7 +49,7 @@ def _split_by_ids(trace: Trace, call_ids: Mapping[int, tuple[int, int]], stated:
     owners = overlapping({number: ids for number, ids in call_ids.items() if names[number]}, names)
     if len(owners) < 2:
         return trace
-    number = {name: at for at, name in enumerate(owners)}
+    number = {name: index for index, name in enumerate(owners)}
     of_track = np.array([number.get(name, NOBODY) if track.kind != "stream" else NOBODY for name, track in
                          zip(names, trace.tracks, strict=True)])
     ids = Ids.read(trace, of_track)
@@ -137,9 +137,9 @@ class _Split:
         return out
 
     def _gpus(self) -> list[Device]:
-        known = {device.index: device for device in self._trace.devices}
-        only = next(iter(known.values())) if len({device.name for device in known.values()}) == 1 else Device(0, "")
-        return [replace(known.get(device, only), index=index) for (_, device), index in self._devices.items()]
+        gpu_by_index = {device.index: device for device in self._trace.devices}
+        only = next(iter(gpu_by_index.values())) if len({device.name for device in gpu_by_index.values()}) == 1 else Device(0, "")
+        return [replace(gpu_by_index.get(device, only), index=index) for (_, device), index in self._devices.items()]
 
     def move(self, columns: dict[str, Array], first: int) -> dict[str, Array]:
         """Return a window's columns with their ranks' tracks, GPUs and ids."""
@@ -149,10 +149,10 @@ class _Split:
             mine = (columns[name] != MISSING) & ~columns["instant"] & (owner > 0)
             out[name] = columns[name] + np.where(mine, owner, 0) * (1 << ID_BITS)
         device = columns["device"].astype(np.int64)
-        known = np.flatnonzero(device != MISSING32)
-        pairs, place = np.unique(np.stack([owner[known], device[known]]), axis=1, return_inverse=True)
+        rows = np.flatnonzero(device != MISSING32)
+        pairs, place = np.unique(np.stack([owner[rows], device[rows]]), axis=1, return_inverse=True)
         numbers = np.full(device.size, MISSING32, np.int32)
-        numbers[known] = np.array([self._devices[whose, of] for whose, of in pairs.T.tolist()], np.int32)[place.reshape(-1)]
+        numbers[rows] = np.array([self._devices[whose, of] for whose, of in pairs.T.tolist()], np.int32)[place.reshape(-1)]
         return {**out, "device": numbers}
 
     def devices(self) -> list[int]:

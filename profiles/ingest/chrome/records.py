@@ -74,8 +74,8 @@ class Piece:
 
     def rows(self, phases: Sequence[str]) -> Index:
         """Timed rows of some phases."""
-        wanted = [self.phases[value] for value in phases if value in self.phases]
-        return np.flatnonzero(np.isin(self.phase, wanted) & self.timed) if wanted else np.empty(0, np.intp)
+        numbers = [self.phases[value] for value in phases if value in self.phases]
+        return np.flatnonzero(np.isin(self.phase, numbers) & self.timed) if numbers else np.empty(0, np.intp)
 
     def events(self, rows: Index) -> list[Event]:
         return self.records if rows.size == len(self.records) else [self.records[i] for i in rows.tolist()]
@@ -94,9 +94,9 @@ def read_colours(pieces: Pieces, records: list[Event], colours: Colours) -> None
     if not any(map(pieces.holds, _COLOUR_KEYS)):
         return
     for record, coloured in zip(records, pieces.again(COLOURED, records) or (), strict=False):
-        said = coloured.args if isinstance(coloured.args, dict) else {}
+        arguments = coloured.args if isinstance(coloured.args, dict) else {}
         if isinstance(record.name, str):
-            colours.add(record.name, colour_of(coloured.cname) or colour_of(said.get("color", said.get("colour"))))
+            colours.add(record.name, colour_of(coloured.cname) or colour_of(arguments.get("color", arguments.get("colour"))))
 
 
 def read_pieces(pieces: Pieces, take: Callable[[list[Event]], None]) -> None:

@@ -99,27 +99,27 @@ class Samples:
             return None
         integrity.records_read += len(samples)
         integrity.kinds["sample of a stack beside the records"] = len(samples)
-        chosen = [each for each in samples if isinstance(each, dict)]
+        chosen = [sample for sample in samples if isinstance(sample, dict)]
         integrity.drop("sample that is no object", len(samples) - len(chosen))
-        times = [each.get("ts") for each in chosen]
+        times = [sample.get("ts") for sample in chosen]
         time, bad = nanoseconds(times, lambda: times)
         integrity.drop("no start time", int(np.count_nonzero(bad)))
-        kept = np.flatnonzero(~bad)
-        chosen = [chosen[i] for i in kept.tolist()]
+        rows = np.flatnonzero(~bad)
+        chosen = [chosen[i] for i in rows.tolist()]
         if not chosen:
             return None
         self._parts.append({
-            "time": time[kept], "lane": ids.column([(_plain(each.get("pid")), _plain(each.get("tid"))) for each in chosen]),
-            "key": self._keys.column([_key(each.get("sf"), None) for each in chosen]),
-            "name": self._builder.names.column([str(each.get("name") or UNNAMED)[:400] for each in chosen])})
-        return int(time[kept].max())
+            "time": time[rows], "lane": ids.column([(_plain(sample.get("pid")), _plain(sample.get("tid"))) for sample in chosen]),
+            "key": self._keys.column([_key(sample.get("sf"), None) for sample in chosen]),
+            "name": self._builder.names.column([str(sample.get("name") or UNNAMED)[:400] for sample in chosen])})
+        return int(time[rows].max())
 
     def finish(self, frames: Any, integrity: Integrity) -> None:
         """Look the stacks up in `stackFrames` (id -> {name, category, parent})."""
         if not self._parts:
             return
-        known = {str(key): value for key, value in frames.items() if isinstance(value, dict)} if isinstance(frames, dict) else {}
-        stacks = [_stack(key, known) for key in self._keys.values_in_order]
+        by_id = {str(key): value for key, value in frames.items() if isinstance(value, dict)} if isinstance(frames, dict) else {}
+        stacks = [_stack(key, by_id) for key in self._keys.values_in_order]
         leaf = np.array([self._builder.names[stack[-1]] if stack else -1 for stack in stacks], np.int32)
         detail = np.array([self._detail(stack) for stack in stacks], np.int32)
         for part in self._parts:
@@ -138,7 +138,7 @@ class Samples:
 
 def _key(frame: Any, stack: Any) -> Any:
     if isinstance(stack, list):
-        return tuple(str(each)[:400] for each in stack[:_FRAMES])
+        return tuple(str(frame_name)[:400] for frame_name in stack[:_FRAMES])
     return None if frame is None else str(frame)[:100]
 
 
@@ -147,9 +147,9 @@ def _stack(key: Any, frames: dict[str, dict[str, Any]]) -> list[str]:
     if key is None or isinstance(key, tuple):
         return list(key or ())
     out: list[str] = []
-    seen = set()
-    while key in frames and key not in seen and len(out) < _FRAMES:
-        seen.add(key)
+    path_keys = set()
+    while key in frames and key not in path_keys and len(out) < _FRAMES:
+        path_keys.add(key)
         out.append(str(frames[key].get("name"))[:400])
         key = str(frames[key].get("parent"))
     return out[::-1]

@@ -78,18 +78,18 @@ class Lanes:
     def finish(self, metadata: Sequence[tuple[Any, Any, Any, MetaArgs]]) -> list[Track]:
         """Name and order the tracks: CPU processes, then GPUs, then the profiler's own marks."""
         names = _Names(metadata)
-        made = []
+        tracks = []
         for lane in range(self._count):
             for gpu in (0, 1):
                 if (number := int(self._numbers[gpu, lane])) >= 0 and number != self._builder.shared:
                     pid, tid = self._lanes.values_in_order[lane]
                     rank, track = _track(names, pid, tid, bool(gpu))
                     self._builder.describe(number, track, (rank, track.group, track.sort, track.name))
-                    made.append(track)
+                    tracks.append(track)
             if (number := int(self._numbers[2, lane])) >= 0:
                 place = int(max(self._numbers[1, lane], self._numbers[0, lane] if self._numbers[1, lane] < 0 else -1))
                 self._builder.alias(number, place if place >= 0 else None)
-        return made
+        return tracks
 
 
 def _widen(values: Array, width: int, fill: int) -> Array:
@@ -122,8 +122,8 @@ class _Names:
 
     def _thread(self, thread: tuple[str, str], name: str) -> None:
         """Kineto names a thread twice, first after the process: the more telling name stays."""
-        known = self.thread.get(thread, "")
-        if not known or "python" in known or "python" not in name:
+        present = self.thread.get(thread, "")
+        if not present or "python" in present or "python" not in name:
             self.thread[thread] = name
 
 

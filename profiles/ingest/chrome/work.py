@@ -83,15 +83,15 @@ class Arguments:
         for key, attributes in _SPELLED.items():
             values = np.full(rows.size, MISSING, np.int64)
             for attribute in attributes:
-                given = optional(getattr(each, attribute) for each in args)
-                values = np.where(values == MISSING, given, values)
+                numbers = optional(getattr(arg, attribute) for arg in args)
+                values = np.where(values == MISSING, numbers, values)
             if key in ("correlation", "external_id"):
                 out[key][rows] = values
             else:
                 out[key][rows] = np.where(on_gpu, values, MISSING)
         for key in ("grid", "block"):
-            out[key][rows] = triples([_triple(getattr(each, key)) for each in args])
-        out["occupancy_pct"][rows] = floats([each.occupancy for each in args])
+            out[key][rows] = triples([_triple(getattr(arg, key)) for arg in args])
+        out["occupancy_pct"][rows] = floats([arg.occupancy for arg in args])
 
     def report(self, integrity: Integrity) -> None:
         """Count what was not kept as it stood."""
@@ -107,9 +107,9 @@ class Arguments:
         """Return the number of every record's arguments as they stand in the file, else -1."""
         here = Ids()
         numbers = here.column(list(map(bytes, raws)))
-        known = np.array([self._detail(raw) for raw in here.values_in_order] or [-1], np.int32)[numbers]
-        self.left_out += int(np.count_nonzero(known == LEFT_OUT))
-        return np.maximum(known, -1)
+        detail = np.array([self._detail(raw) for raw in here.values_in_order] or [-1], np.int32)[numbers]
+        self.left_out += int(np.count_nonzero(detail == LEFT_OUT))
+        return np.maximum(detail, -1)
 
     def _detail(self, raw: bytes) -> int:
         text = raw.strip()
@@ -137,11 +137,11 @@ class Arguments:
         """Arguments of begins with those of their ends: a record of what was known only then."""
         out = np.where(begin < 0, end, begin)
         texts = self.builder.details.values_in_order
-        for at in np.flatnonzero((begin >= 0) & (end >= 0) & (begin != end)).tolist():
-            first, second = str(texts[begin[at]]).rstrip(), str(texts[end[at]]).lstrip()
+        for row in np.flatnonzero((begin >= 0) & (end >= 0) & (begin != end)).tolist():
+            first, second = str(texts[begin[row]]).rstrip(), str(texts[end[row]]).lstrip()
             joined = f"{first[:-1].rstrip()}, {second[1:].lstrip()}"
             number = self.add_detail(joined) if len(joined) <= 2 * DETAIL_BYTES else LEFT_OUT
-            out[at] = number if number != LEFT_OUT else begin[at]
+            out[row] = number if number != LEFT_OUT else begin[row]
         return out.astype(np.int32)
 
 

@@ -83,8 +83,8 @@ class Batches:
         if not self._known:
             return None
         sample = np.concatenate(self._known)
-        weight = np.concatenate([np.full(known.size, max(1, rows // known.size))
-                                 for known, (_, rows) in zip(self._known, self._records.parts, strict=True)])
+        weight = np.concatenate([np.full(part_times.size, max(1, rows // part_times.size))
+                                 for part_times, (_, rows) in zip(self._known, self._records.parts, strict=True)])
         return Times(int(sample.min()), int(sample.max()), sample, weight)
 
     def least(self, low: int, high: int) -> int | None:
@@ -97,9 +97,9 @@ class Batches:
 
     def _each_times(self, low: int, high: int, beyond: bool = False) -> list[Ints]:
         """Times of the parts that have some at or after `low`, or some outside both."""
-        wanted = [number for number, known in enumerate(self._known)
-                  if (known[0] < low or known[-1] > high if beyond else known[-1] >= low)]
-        return [self._records.read(number)["time_ns"] for number in wanted]
+        numbers = [number for number, part_times in enumerate(self._known)
+                   if (part_times[0] < low or part_times[-1] > high if beyond else part_times[-1] >= low)]
+        return [self._records.read(number)["time_ns"] for number in numbers]
 
 
 def sample_table(records: Records, clock: Clock, place: Int32) -> pa.Table:
@@ -120,10 +120,10 @@ def flow_table(records: Records, clock: Clock, place: Int32, kinds: list[Any], c
         if rows["launch"].any():
             keep &= ~(rows["launch"] & ((rows["flow"] == 0) | correlations.hold(rows["flow"])))       # 0 is no id
         rows, track = rows[keep], track[keep]
-        kept = np.empty(rows.size, records.kind)
-        kept[:] = rows
-        kept["track"], kept["time_ns"] = track, np.clip(rows["time_ns"] - clock.zero, 0, None)
-        parts.append(kept)
+        flow_rows = np.empty(rows.size, records.kind)
+        flow_rows[:] = rows
+        flow_rows["track"], flow_rows["time_ns"] = track, np.clip(rows["time_ns"] - clock.zero, 0, None)
+        parts.append(flow_rows)
     if not parts:
         return FLOWS.empty_table()
     ends = np.concatenate(parts)
@@ -250,7 +250,7 @@ class TraceBuilder:
 
     def _keep_gpus(self, device: Int32) -> Int32:
         """Return the GPUs of some rows, those beyond the first MAX_GPUS as unknown ones, which are counted."""
-        new = [each for each in np.unique(device).tolist() if each != MISSING32 and each not in self._devices]
+        new = [index for index in np.unique(device).tolist() if index != MISSING32 and index not in self._devices]
         room = MAX_GPUS - len(self._devices)
         self._devices.update(new[:room])
         if len(new) <= room:
@@ -268,8 +268,8 @@ class TraceBuilder:
         first = np.concatenate(([0], np.cumsum(np.bincount(place))[:-1]))
         least, most = (extreme.reduceat(ids, first).tolist() for extreme in (np.minimum, np.maximum))
         for track, low, high in zip(tracks.tolist(), least, most, strict=True):
-            known = self._call_ids.get(track, (low, high))
-            self._call_ids[track] = min(known[0], low), max(known[1], high)
+            id_range = self._call_ids.get(track, (low, high))
+            self._call_ids[track] = min(id_range[0], low), max(id_range[1], high)
 
     def _durations(self, dur_ns: Ints) -> Ints:
         """Without those that are not believable: they become instants of time, and are counted."""
@@ -357,11 +357,11 @@ class TraceBuilder:
         for track in self._tracks:
             group = (_RANK.get(track.kind, 2), track.group)
             least[group] = min(track.sort, least.get(group, track.sort))
-        wanted = [i for i in range(count) if used[i]]
-        wanted.sort(key=lambda i: self._order[i] or _drawing_order(self._tracks[i], least))
+        numbers = [i for i in range(count) if used[i]]
+        numbers.sort(key=lambda i: self._order[i] or _drawing_order(self._tracks[i], least))
         place = np.full(count + 1, -1, np.int32)
-        place[wanted] = np.arange(len(wanted), dtype=np.int32)
-        return place[real], [replace(self._tracks[i], sort=new) for new, i in enumerate(wanted)]
+        place[numbers] = np.arange(len(numbers), dtype=np.int32)
+        return place[real], [replace(self._tracks[i], sort=new) for new, i in enumerate(numbers)]
 
 
 def _or_default(values: Any, n: int, kind: Any, missing: Any) -> Any:

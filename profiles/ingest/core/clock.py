@@ -68,9 +68,9 @@ def decide(slices: Times | None, samples: Times | None, flows: Times | None, lea
     if slices and slices.zeros and slices.least_other is not None and slices.least_other > _EPOCH_NS:
         unread = slices.least_other
         slices = Times(unread, slices.most, np.where(slices.sample == 0, unread, slices.sample), slices.weight)
-    times = [each for each in (slices, samples) if each] or [each for each in (flows,) if each]
-    zero = min((each.least for each in times), default=0)
-    most = max((each.most for each in (*times, flows) if each), default=0)
+    times = [source for source in (slices, samples) if source] or [source for source in (flows,) if source]
+    zero = min((source.least for source in times), default=0)
+    most = max((source.most for source in (*times, flows) if source), default=0)
     if times and most - zero > LONGEST_NS // 2:
         middle = _median(times[0])
         low, high = middle - LONGEST_NS // 2 + 1, middle + LONGEST_NS // 2 - 1

@@ -244,8 +244,8 @@ def detail_ids(ids: DetailIds, arguments: Sequence[Any], named: Sequence[tuple[s
     here = Ids()                                            # of this piece: its few hundred texts then join all others
     numbers = here.column(list(map(b"\0".join, values)))
     nothing = b"\0" * (len(named) - 1)
-    known = [-1 if key == nothing else ids[names, key] for key in here.values_in_order]
-    ids_of_details = np.array(known, np.int32)
+    distinct_ids = [-1 if key == nothing else ids[names, key] for key in here.values_in_order]
+    ids_of_details = np.array(distinct_ids, np.int32)
     ids_of_details[(ids_of_details < 0) & np.array([key != nothing for key in here.values_in_order], np.bool_)] = -2
     return ids_of_details[numbers]
 
@@ -287,7 +287,7 @@ def colour_of(value: Any) -> str | None:
     if match is None:
         return RESERVED.get(value)
     digits = match[1].lower()
-    return "#" + ("".join(each * 2 for each in digits) if len(digits) == 3 else digits)
+    return "#" + ("".join(digit * 2 for digit in digits) if len(digits) == 3 else digits)
 
 
 def colour_of_argb(value: int) -> str | None:
@@ -307,10 +307,10 @@ class Colours:
         if colour is None or not name:
             return
         name = clip_name(name, NAME_CHARS)
-        known = self.by_name.get(name)
-        if known is None and len(self.by_name) < MAX_COLOURS:
+        first_colour = self.by_name.get(name)
+        if first_colour is None and len(self.by_name) < MAX_COLOURS:
             self.by_name[name] = colour
-        elif known is None:
+        elif first_colour is None:
             self._integrity.remark(f"names with a colour beyond the first {MAX_COLOURS:,}: in the colour of their category")
-        elif known != colour:
+        elif first_colour != colour:
             self._integrity.remark(_SEVERAL)

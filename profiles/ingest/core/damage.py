@@ -75,16 +75,16 @@ def _arguments(text: str) -> str:
         return text
     end = text.rfind("}", 0, text.rfind("}"))
     keys = [match for match in islice(_ARGUMENT.finditer(text, start.end() - 1), MAX_ARGUMENTS) if match.start() < end]
-    kept, at = [], 0
-    while at < len(keys) and end > start.end():
-        ends = [*(later.start() for later in keys[at + 1:at + 1 + _NESTED]), end]
+    parts, index = [], 0
+    while index < len(keys) and end > start.end():
+        ends = [*(later.start() for later in keys[index + 1:index + 1 + _NESTED]), end]
         for number, stop in enumerate(ends):
-            if _is_value(text[keys[at].end():stop]):
-                kept.append(text[keys[at].start() + 1:stop])
-                at += number
+            if _is_value(text[keys[index].end():stop]):
+                parts.append(text[keys[index].start() + 1:stop])
+                index += number
                 break
-        at += 1
-    return f"{text[:start.end()]}{', '.join(kept)}{text[end:]}" if keys else text
+        index += 1
+    return f"{text[:start.end()]}{', '.join(parts)}{text[end:]}" if keys else text
 
 
 def _is_value(text: str) -> bool:

@@ -67,7 +67,7 @@ class Depths:
         if marks.size:
             out[marks] = rows.around(track[marks], start[marks])
         self._open = rows.open_at_end(lane, window.next_ns)
-        self._until = {each: until for each, until in self._until.items() if until > window.next_ns}
+        self._until = {number: until for number, until in self._until.items() if until > window.next_ns}
         return np.minimum(out, MAX_DEPTH).astype(np.int16)
 
 
@@ -89,12 +89,12 @@ class _Rows:
         if float(self._tracks.size) * self._span >= 2.0**62:    # too far apart for int64: ranks keep the order
             self._times = _distinct(all_start, np.minimum(all_end, end_ns), np.minimum(nominal, end_ns))
             self._span = self._times.size + 2
-        at = self._at(all_start) + number * self._span
-        order = np.lexsort((-all_end, at))
+        position = self._at(all_start) + number * self._span
+        order = np.lexsort((-all_end, position))
         if old:                                                 # those open stay in the order of their lanes
             order = np.concatenate((order[order < old], order[order >= old]))
-            order = order[stable_order(at[order])]
-        self.at, self.number = at[order], number[order]
+            order = order[stable_order(position[order])]
+        self.at, self.number = position[order], number[order]
         self.closing = self._at(all_end)[order] + self.number * self._span
         self.closing_nominal = self._at(nominal)[order] + self.number * self._span
         self.track, self.start, self.end, self.nominal = all_track[order], all_start[order], all_end[order], nominal[order]
@@ -132,14 +132,14 @@ class _Rows:
         place = np.minimum(np.searchsorted(self._tracks, track), max(self._tracks.size - 1, 0))
         if not self._tracks.size:
             return np.zeros(track.size, np.int64)
-        known = self._tracks[place] == track
+        has_track = self._tracks[place] == track
         if self._times is None:
             moment = self._at(time_ns) + place * self._span
         else:                                                   # between the ranks of known times
             moment = np.searchsorted(self._times, time_ns, side="right") - 1 + place * self._span
         opened = np.searchsorted(self.at, moment, side="right")
         closed = np.searchsorted(np.sort(self.closing_nominal), moment, side="right")
-        return np.where(known, np.maximum(opened - closed - 1, 0), 0)
+        return np.where(has_track, np.maximum(opened - closed - 1, 0), 0)
 
     def open_at_end(self, lane: Ints, next_ns: int) -> _Open:
         """Return what is still open where the next window begins, by track and lane."""
@@ -154,9 +154,9 @@ def _settle(rows: _Rows, lane: Ints, until: dict[int, int]) -> int:
     fresh = rows.source >= 0
     first = fresh & (rows.count > 0) & ((parent < 0) | (rows.end > rows.end[np.maximum(parent, 0)]))
     if until:
-        held = np.array(sorted(until), np.int64)
-        first |= fresh & np.isin(rows.track, held) & (rows.start < np.array([until[each] for each in held.tolist()], np.int64)[
-            np.minimum(np.searchsorted(held, rows.track), held.size - 1)])
+        tracks = np.array(sorted(until), np.int64)
+        first |= fresh & np.isin(rows.track, tracks) & (rows.start < np.array([until[key] for key in tracks.tolist()], np.int64)[
+            np.minimum(np.searchsorted(tracks, rows.track), tracks.size - 1)])
     done = overflowed = 0
     for position in np.flatnonzero(first).tolist():
         if position >= done:
@@ -172,9 +172,9 @@ def _place(rows: _Rows, lane: Ints, parent: Ints, first: int, until: dict[int, i
     base, ends, reach = _opening(rows, lane, parent, first, until.get(track))
     position, overflowed = first, 0
     stop = int(np.searchsorted(rows.number, rows.number[first], side="right"))
-    taken = 8                                                   # most clashes are of two slices, some of thousands
+    block_rows = 8                                                   # most clashes are of two slices, some of thousands
     while position < stop:
-        block, taken = slice(position, min(position + taken, stop)), min(4 * taken, 4096)
+        block, block_rows = slice(position, min(position + block_rows, stop)), min(4 * block_rows, 4096)
         placed: list[int] = []
         for start, end in zip(rows.start[block].tolist(), rows.end[block].tolist(), strict=True):
             if start >= reach:
@@ -196,15 +196,15 @@ def _opening(rows: _Rows, lane: Ints, parent: Ints, first: int, reach: int | Non
     start = int(rows.start[first])
     if reach is not None and reach > start:                     # the window began among overlapping slices
         mine = np.flatnonzero((rows.number[:first] == rows.number[first]) & (rows.end[:first] > start))
-        held = {int(lane[row]): int(rows.end[row]) for row in mine.tolist()}
+        end_by_lane = {int(lane[row]): int(rows.end[row]) for row in mine.tolist()}
     else:
-        reach, held, row = int(rows.end[first]), {}, int(parent[first])
-        while row >= 0 and len(held) < _LOOKED_AT:
-            held[int(lane[row])] = int(rows.end[row])
+        reach, end_by_lane, row = int(rows.end[first]), {}, int(parent[first])
+        while row >= 0 and len(end_by_lane) < _LOOKED_AT:
+            end_by_lane[int(lane[row])] = int(rows.end[row])
             row = int(parent[row])
-    top = max(held, default=-1) + 1
+    top = max(end_by_lane, default=-1) + 1
     base = max(0, top - _LOOKED_AT)
-    return base, [held.get(number, 0) for number in range(base, top)], reach
+    return base, [end_by_lane.get(number, 0) for number in range(base, top)], reach
 
 
 def _lane(ends: list[int], start: int, end: int) -> tuple[int, bool]:
@@ -239,8 +239,8 @@ def depths(track: Int32, start_ns: Ints, dur_ns: Ints,
     Slices come in any order.
     """
     order = stable_order(start_ns)
-    given: dict[str, Array] = {"track": track, "start_ns": start_ns, "dur_ns": dur_ns, "instant": instant}
-    columns = {name: values[order] for name, values in given.items()}
+    arrays: dict[str, Array] = {"track": track, "start_ns": start_ns, "dur_ns": dur_ns, "instant": instant}
+    columns = {name: values[order] for name, values in arrays.items()}
     laid = Depths()
     out = np.zeros(track.size, np.int16)
     if track.size:

@@ -143,8 +143,8 @@ def pair(rows: Array, counts: Counts) -> tuple[PairedSlices, Array]:
     regular = ~odd[number]
     plain, left_rows = pair(rows[regular], counts) if regular.any() else (None, rows[:0])
     odd_pairs, more = _pair_odd(rows[~regular], counts)
-    parts = [each for each in (plain, odd_pairs) if each is not None]
-    return PairedSlices(*(np.concatenate(each) for each in zip(*parts, strict=True))), np.concatenate((left_rows, more))
+    parts = [part for part in (plain, odd_pairs) if part is not None]
+    return PairedSlices(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))), np.concatenate((left_rows, more))
 
 
 def _by_depth(number: Ints, height: Ints,
@@ -164,10 +164,10 @@ def _by_depth(number: Ints, height: Ints,
 
 def _roots(height: Ints, step: Ints, number: Ints, first: Index) -> Index:
     """For every row the row of its outermost begin; itself where it lies in none."""
-    at = np.arange(step.size)
-    outermost = np.maximum.accumulate(np.where((step > 0) & (height == 1), at, -1))
+    rows_in_order = np.arange(step.size)
+    outermost = np.maximum.accumulate(np.where((step > 0) & (height == 1), rows_in_order, -1))
     inside = (outermost >= first[number]) & ((height > 0) | (step < 0))
-    return np.where(inside, outermost, at)
+    return np.where(inside, outermost, rows_in_order)
 
 
 def _make_slices(rows: Array, begin: Index, end: Index, root: Index, marks: Index) -> PairedSlices:
@@ -191,11 +191,11 @@ def _pair_odd(rows: Array, counts: Counts) -> tuple[PairedSlices, Array]:
             stack_pairs = _by_position(step[start:stop]) or stack_pairs
         pairs += [(begin + start, end + start) for begin, end in stack_pairs.pairs]
         overlapping += [(begin + start, end + start) for begin, end in stack_pairs.overlapping]
-        left += [each + start for each in stack_pairs.left]
-        root += [each + start for each in stack_pairs.root]
+        left += [position + start for position in stack_pairs.left]
+        root += [position + start for position in stack_pairs.root]
         counts.without_begin += stack_pairs.lost
         counts.never_ended += len(stack_pairs.overlapping)
-    begin, end = (np.array([each[i] for each in (*pairs, *overlapping)], np.intp) for i in (0, 1))
+    begin, end = (np.array([ends[i] for ends in (*pairs, *overlapping)], np.intp) for i in (0, 1))
     named = rows["name"][end[:len(pairs)]]
     counts.renamed += int(np.count_nonzero((named != rows["name"][begin[:len(pairs)]]) & (named != NAMELESS)))
     paired = _make_slices(rows, begin, end, np.array(root, np.intp), np.flatnonzero(rows["step"] == MARK))
@@ -215,15 +215,15 @@ def _by_position(step: list[int]) -> _Stack | None:
     """Pair the rows of one stack by their order alone; None where that leaves a begin or an end over."""
     stack: list[int] = []
     pairs, root = [], list(range(len(step)))
-    for at, kind in enumerate(step):
+    for position, kind in enumerate(step):
         if stack:
-            root[at] = stack[0]
+            root[position] = stack[0]
         if kind == BEGIN:
-            stack.append(at)
+            stack.append(position)
         elif kind == END:
             if not stack:
                 return None
-            pairs.append((stack.pop(), at))
+            pairs.append((stack.pop(), position))
     return None if stack else _Stack(pairs, [], [], 0, root)
 
 
@@ -235,18 +235,18 @@ def _by_name(step: list[int], name: list[int], time: list[int]) -> _Stack:
     early: dict[int, list[int]] = defaultdict(list)                 # ends that stand before their begin of the same time
     pairs, root = [], list(range(len(step)))
     lost, moment = 0, None
-    for at, (kind, text, now) in enumerate(zip(step, name, time, strict=True)):
+    for position, (kind, text, now) in enumerate(zip(step, name, time, strict=True)):
         if now != moment:
             lost += sum(map(len, early.values()))
             early.clear()
             moment = now
         if stack:
-            root[at] = stack[0]
+            root[position] = stack[0]
         if kind == BEGIN:
             if early.get(text):
-                pairs.append((at, early[text].pop()))
+                pairs.append((position, early[text].pop()))
                 continue
-            stack.append(at)
+            stack.append(position)
             is_open[text] += 1
         elif kind == END:
             if text == NAMELESS and stack:
@@ -255,12 +255,12 @@ def _by_name(step: list[int], name: list[int], time: list[int]) -> _Stack:
                 while name[stack[-1]] != text:
                     inner = stack.pop()
                     is_open[name[inner]] -= 1
-                    passed[name[inner]].append((inner, at))
+                    passed[name[inner]].append((inner, position))
                 is_open[text] -= 1
-                pairs.append((stack.pop(), at))
+                pairs.append((stack.pop(), position))
             elif passed.get(text):
-                pairs.append((passed[text].pop()[0], at))
+                pairs.append((passed[text].pop()[0], position))
             else:
-                early[text].append(at)
+                early[text].append(position)
     lost += sum(map(len, early.values()))
-    return _Stack(pairs, [each for several in passed.values() for each in several], stack, lost, root)
+    return _Stack(pairs, [entry for several in passed.values() for entry in several], stack, lost, root)

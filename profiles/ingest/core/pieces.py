@@ -64,9 +64,9 @@ class Pieces:
         self._begin()
         final = False
         while not (final or self._ended):
-            wanted = max(CHUNK_BYTES, len(self._buffer) // 2)       # a long record is looked at a few times, not per chunk
-            more = self.source.read(wanted)
-            final = len(more) < wanted
+            size = max(CHUNK_BYTES, len(self._buffer) // 2)       # a long record is looked at a few times, not per chunk
+            more = self.source.read(size)
+            final = len(more) < size
             self._buffer += more
             for events in self._decode(final):
                 self.records += len(events)
@@ -254,10 +254,10 @@ class Pieces:
                 if nearer:
                     end, after = nearer
                     continue
-                taken = self._damaged_record(data, pos, stop[1], final)
-                if taken is None:                       # its end may lie in text still to come
+                result = self._damaged_record(data, pos, stop[1], final)
+                if result is None:                       # its end may lie in text still to come
                     break
-                events, pos = taken
+                events, pos = result
                 yield events
                 window = _SMALL
             end, after = boundary_after(data, pos + window, stop)

@@ -76,14 +76,14 @@ class Runs:
         for name in SPARSE:
             present |= ~np.isnan(columns[name]) if name == "occupancy_pct" else columns[name] != ABSENT[name]
         rows = np.flatnonzero(present).astype(np.int32)
-        at = {name: self.spool.write(columns[name].astype(kind, copy=False)) for name, kind in DENSE.items()}
-        at |= {name: self.spool.write(columns[name][rows].astype(kind, copy=False)) for name, kind in SPARSE.items()}
-        at[_ROW] = self.spool.write(rows)
+        offset_by_name = {name: self.spool.write(columns[name].astype(kind, copy=False)) for name, kind in DENSE.items()}
+        offset_by_name |= {name: self.spool.write(columns[name][rows].astype(kind, copy=False)) for name, kind in SPARSE.items()}
+        offset_by_name[_ROW] = self.spool.write(rows)
         stride = min(STRIDE, max(1, start.size // 64))
         before = np.searchsorted(rows, np.arange(0, start.size + STRIDE, STRIDE))
         zeros = slice(*np.searchsorted(start, [0, 1]).tolist())
         other = start[0] if zeros.start else start[zeros.stop] if zeros.stop < start.size else None
-        self.runs.append(Run(start.size, at, before, start[::stride].copy(), stride, int(start[-1]),
+        self.runs.append(Run(start.size, offset_by_name, before, start[::stride].copy(), stride, int(start[-1]),
                              int((start + columns["dur_ns"]).max()), zeros.stop - zeros.start,
                              None if other is None else int(other)))
 
@@ -211,14 +211,14 @@ class Numbers:
     def hold(self, ids: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Return which of `ids` are in the set."""
         distinct, inverse = np.unique(ids, return_inverse=True)
-        held = np.zeros(distinct.size, np.bool_)
+        is_member = np.zeros(distinct.size, np.bool_)
         page = distinct >> _PAGE_BITS
         for number in np.unique(page).tolist():
             if number in self._pages:
                 rows = np.flatnonzero(page == number)
                 bit = distinct[rows] & ((1 << _PAGE_BITS) - 1)
-                held[rows] = (self._pages[number][bit >> 3] >> (bit & 7)) & 1 == 1
-        return held[inverse]
+                is_member[rows] = (self._pages[number][bit >> 3] >> (bit & 7)) & 1 == 1
+        return is_member[inverse]
 
 
 WINDOW_ROWS = 131_072
@@ -267,17 +267,17 @@ class SpooledSlices:
 
     def _gather(self) -> Iterator[tuple[Columns, int, bool]]:
         """Columns ordered by time, the time behind the last, and whether more rows begin at that last time."""
-        held: list[Columns] = []
+        backlog: list[Columns] = []
         held_rows = 0
         for part in self._odd():
-            held.append(part)
+            backlog.append(part)
             held_rows += part["start_ns"].size
             if held_rows > WINDOW_ROWS:                             # a hostile file: all of them begin at one moment
-                held_rows -= held[0]["start_ns"].size
-                yield self._together([held.pop(0)], True)
+                held_rows -= backlog[0]["start_ns"].size
+                yield self._together([backlog.pop(0)], True)
         cursors = [low for low, _ in self._bounds]
         for edge in self._edges():
-            parts, held = held, []
+            parts, backlog = backlog, []
             cuts: list[tuple[Run, int, int]] = []
             for number, run in enumerate(self._runs.runs):
                 last = self._bounds[number][1]
@@ -327,8 +327,8 @@ class SpooledSlices:
         weight = np.concatenate([np.full(run.starts.size, run.stride) for run in self._runs.runs])
         order = stable_order(begin)
         begin, filled = begin[order], np.cumsum(weight[order])
-        wanted = np.arange(WINDOW_ROWS, int(filled[-1]), WINDOW_ROWS)
-        times = begin[np.searchsorted(filled, wanted, side="right").clip(0, begin.size - 1)]
+        row_counts = np.arange(WINDOW_ROWS, int(filled[-1]), WINDOW_ROWS)
+        times = begin[np.searchsorted(filled, row_counts, side="right").clip(0, begin.size - 1)]
         inside = times[(times > self._clock.low) & (times <= self._clock.high)]
         # one moment at which more than a window begins gets a window of its own
         lasting = inside[:-1][inside[1:] == inside[:-1]]

@@ -154,8 +154,8 @@ class Database:
             table.lose(pages[place])
         buffer, lost = self._join_overflow(table, on_pages)
         table.rows_lost += on_pages.lost + int(np.count_nonzero(lost))
-        kept = ~lost
-        rows = Rows(buffer, on_pages.start[kept], on_pages.payload[kept], on_pages.rowid[kept], table.columns, names, self.encoding)
+        keep = ~lost
+        rows = Rows(buffer, on_pages.start[keep], on_pages.payload[keep], on_pages.rowid[keep], table.columns, names, self.encoding)
         if self._map:
             self._map.madvise(mmap.MADV_DONTNEED)            # what was read stays in the system's cache, not in this process
         table.rows_lost += rows.lost
@@ -165,7 +165,7 @@ class Database:
         """Rows that continue on overflow pages, put together behind the pages (`cells.start` changes); which could not be."""
         lost = np.zeros(cells.start.size, np.bool_)
         parts: list[Bytes] = [cells.buffer]
-        at, room = cells.buffer.size, _OVERFLOW_BATCH
+        offset, room = cells.buffer.size, _OVERFLOW_BATCH
         for row in np.flatnonzero(cells.payload > cells.local).tolist():
             begin, size, here = int(cells.start[row]), int(cells.payload[row]), int(cells.local[row])
             whole = None if size > min(RECORD_BYTES, room) else self._chain(
@@ -173,9 +173,9 @@ class Database:
             if whole is None:
                 lost[row] = True
                 continue
-            cells.start[row] = at
+            cells.start[row] = offset
             parts.append(whole)
-            at, room = at + size, room - size
+            offset, room = offset + size, room - size
         parts.append(np.zeros(16, np.uint8))                 # a window may look beyond the last byte
         return np.concatenate(parts), lost
 

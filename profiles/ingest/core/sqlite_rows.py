@@ -67,8 +67,8 @@ def _key_of(part: list[tuple[str, bool]], words: list[str]) -> str | None:
     if "PRIMARY" not in words or "," in words or "(" not in words:
         return None
     names = [text for text, _ in part]
-    at = names.index("(")
-    return names[at + 1] if len(names) > at + 1 else None
+    index = names.index("(")
+    return names[index + 1] if len(names) > index + 1 else None
 
 
 def _tokens(sql: str) -> Iterator[tuple[str, bool]]:
@@ -163,14 +163,14 @@ def cells(pages: Bytes, first_is_header: bool, usable: int) -> Cells:
     page = np.repeat(np.arange(count_pages), count)
     inside = np.arange(page.size) - np.repeat(np.cumsum(count) - count, count)
     pointer = head[page] + 8 + 2 * inside
-    at = base[page] + buffer[pointer].astype(np.int64) * 256 + buffer[pointer + 1]
-    payload, width = varints(buffer, at)
-    rowid, more = varints(buffer, at + width)
-    start = at + width + more
+    offset = base[page] + buffer[pointer].astype(np.int64) * 256 + buffer[pointer + 1]
+    payload, width = varints(buffer, offset)
+    rowid, more = varints(buffer, offset + width)
+    start = offset + width + more
     local = _local(payload, usable)
     end = start + local + np.where(payload > local, 4, 0)
     good = (payload > 0) & (end <= base[page] + usable)
-    used = np.bincount(page, np.where(good, end - at, 0), minlength=count_pages)
+    used = np.bincount(page, np.where(good, end - offset, 0), minlength=count_pages)
     crowded = used > size                                   # cells lie on each other: no page that SQLite writes
     damaged |= crowded
     good &= ~crowded[page]
@@ -193,27 +193,27 @@ class Rows:
         self.odd = 0                            # values of another type than asked for
         self._buffer, self._rowid, self._encoding = buffer, rowid, encoding
         self._alias = columns.rowid
-        wanted = {columns.place[name]: name for name in names if name in columns.place}
+        name_by_place = {columns.place[name]: name for name in names if name in columns.place}
         header, width = varints(buffer, start)
-        at, header_end, end = start + width, start + header, start + payload
+        offset, header_end, end = start + width, start + header, start + payload
         body = header_end.copy()
         bad = (header < width) | (header > payload)
         self._found: dict[str, tuple[Ints, Ints]] = {}
-        for place in range(max(wanted, default=-1) + 1):
-            kind, length = varints(buffer, at)
-            inside = at < header_end
+        for place in range(max(name_by_place, default=-1) + 1):
+            kind, length = varints(buffer, offset)
+            inside = offset < header_end
             kind = np.where(inside, kind, 0)    # a row older than the column: null
-            at = at + np.where(inside, length, 0)
+            offset = offset + np.where(inside, length, 0)
             size = np.where(kind < 12, _SIZES[np.clip(kind, 0, 11)], (kind - 12) // 2)
-            bad |= (kind < 0) | (body + size > end) | (at > header_end)
-            if place in wanted:
-                self._found[wanted[place]] = kind, body
+            bad |= (kind < 0) | (body + size > end) | (offset > header_end)
+            if place in name_by_place:
+                self._found[name_by_place[place]] = kind, body
             body = body + np.where(bad, 0, size)
         self.lost = int(np.count_nonzero(bad))
         if self.lost:
             good = ~bad
             self._rowid = rowid[good]
-            self._found = {name: (kind[good], at[good]) for name, (kind, at) in self._found.items()}
+            self._found = {name: (kind[good], offset[good]) for name, (kind, offset) in self._found.items()}
         self.count = self._rowid.size
 
     def has(self, name: str) -> bool:
@@ -227,17 +227,17 @@ class Rows:
         out = np.full(self.count, missing, np.int64)
         if name not in self._found:
             return self._rowid if name == self._alias else out
-        kind, at = self._found[name]
+        kind, offset = self._found[name]
         for serial, size in _INTEGERS:
             rows = np.flatnonzero(kind == serial)
             if rows.size:
-                out[rows] = self._integers(at[rows] if rows.size < kind.size else at, size)
+                out[rows] = self._integers(offset[rows] if rows.size < kind.size else offset, size)
         out[kind == 8], out[kind == 9] = 0, 1
         if name == self._alias:
             out = np.where(kind == 0, self._rowid, out)
         real = np.flatnonzero(kind == 7)
         if real.size:
-            values = self._reals(at[real])
+            values = self._reals(offset[real])
             fits = np.abs(values) < 2.0**62
             out[real[fits]] = np.rint(values[fits]).astype(np.int64)
             self.odd += int(np.count_nonzero(~fits))
@@ -260,20 +260,20 @@ class Rows:
             return np.full(self.count, np.nan)
         whole = self.ints(name)
         out = np.where(whole == MISSING, np.nan, whole.astype(np.float64))
-        kind, at = self._found[name]
+        kind, offset = self._found[name]
         real = np.flatnonzero(kind == 7)
-        out[real] = self._reals(at[real])
+        out[real] = self._reals(offset[real])
         return out
 
     def blobs(self, name: str, longest: int) -> list[bytes | None]:
         """Bytes of blobs and texts alike; None where there is none, or more than `longest`."""
         out: list[bytes | None] = [None] * self.count
         if name in self._found:
-            kind, at = self._found[name]
+            kind, offset = self._found[name]
             size = np.where(kind >= 12, (kind - 12) // 2, 0)
             rows = np.flatnonzero((size > 0) & (size <= longest))
             data = self._buffer.data
-            for row, begin, length in zip(rows.tolist(), at[rows].tolist(), size[rows].tolist(), strict=True):
+            for row, begin, length in zip(rows.tolist(), offset[rows].tolist(), size[rows].tolist(), strict=True):
                 out[row] = bytes(data[begin:begin + length])
         return out
 
@@ -282,13 +282,13 @@ class Rows:
         out: list[str | None] = [None] * self.count
         if name not in self._found:
             return out
-        kind, at = self._found[name]
+        kind, offset = self._found[name]
         self.odd += int(np.count_nonzero(((kind > 0) & (kind < 12)) | ((kind >= 12) & (kind % 2 == 0))))
         rows = np.flatnonzero((kind >= 13) & (kind % 2 == 1))
         if not rows.size:
             return out
         size = np.minimum((kind[rows] - 13) // 2, longest)
         data, encoding = self._buffer.data, self._encoding
-        for row, begin, length in zip(rows.tolist(), at[rows].tolist(), size.tolist(), strict=True):
+        for row, begin, length in zip(rows.tolist(), offset[rows].tolist(), size.tolist(), strict=True):
             out[row] = str(data[begin:begin + length], encoding, "replace")
         return out

@@ -31,27 +31,27 @@ class Entry:
 def entries(file: IO[bytes]) -> tuple[list[Entry], str | None]:
     """Return the files of the archive and what is wrong with it. Raises TraceError where it holds no file at all."""
     size = file.seek(0, os.SEEK_END)
-    kept: list[Entry] = []
+    files: list[Entry] = []
     damage: str | None = None
     for entry in _walk(file, size):
         if entry.offset + entry.bytes > size:
             damage = f"byte {size} of the tar archive: it ends within {printable_name(entry.name)}"
         if not is_ignored(entry.name):
-            kept.append(entry)
-    if not kept:
+            files.append(entry)
+    if not files:
         raise TraceError("byte 0", "a tar archive without a readable file in it", "Upload the profile itself.")
-    return kept, damage
+    return files, damage
 
 
 def _walk(file: IO[bytes], size: int) -> Iterator[Entry]:
-    at, name = 0, ""
+    offset, name = 0, ""
     for _ in range(MAX_ENTRIES):
-        file.seek(at)
+        file.seek(offset)
         head = file.read(BLOCK_BYTES)
         if not is_tar_header(head):
             return
         length, kind = _number(head[124:136]), head[156:157]
-        content = at + BLOCK_BYTES
+        content = offset + BLOCK_BYTES
         if kind == b"L":                                     # GNU: the name of the next entry
             name = file.read(min(length, _LONG_NAME_BYTES)).rstrip(b"\0").decode("utf-8", "replace")
         elif kind == b"x":                                   # pax: attributes of the next entry
@@ -60,8 +60,8 @@ def _walk(file: IO[bytes], size: int) -> Iterator[Entry]:
             if kind in _FILES:
                 yield Entry((name or _name(head))[:1000], content, length)
             name = ""
-        at = content + -(-length // BLOCK_BYTES) * BLOCK_BYTES
-        if at >= size:
+        offset = content + -(-length // BLOCK_BYTES) * BLOCK_BYTES
+        if offset >= size:
             return
 
 
@@ -96,12 +96,12 @@ class _Section:
         self.damage: str | None = None
 
     def read(self, size: int) -> bytes:
-        wanted = min(size, self.left)
+        length = min(size, self.left)
         self.file.file.seek(self.at)
-        block = self.file.read(wanted)
+        block = self.file.read(length)
         self.at += len(block)
         self.left -= len(block)
-        if len(block) < wanted:
+        if len(block) < length:
             self.left = 0
             self.damage = f"byte {self.at} of the tar archive: the entry ends before its end"
         return block

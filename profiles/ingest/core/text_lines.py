@@ -33,15 +33,15 @@ def cells_of(line: str, spans: list[tuple[int, int]]) -> list[str]:
 
     A cell that is wider than its dashes reaches to the next gap; the last one to the end of the line.
     """
-    cells, at = [], 0
+    cells, offset = [], 0
     for number, (_, end) in enumerate(spans):
         if number + 1 == len(spans):
             stop = len(line)
         else:
             gap = line.find("  ", end) if line[end:end + 1].strip() else end       # something sticks out to the right
             stop = end if gap < 0 else gap
-        cells.append(line[at:max(stop, at)].strip())
-        at = max(stop, at)
+        cells.append(line[offset:max(stop, offset)].strip())
+        offset = max(stop, offset)
     return cells
 
 

@@ -50,32 +50,32 @@ _KNOWN: list[tuple[bytes, str, str]] = [
 
 def refuse(head: bytes, formats: list[str]) -> TraceError:
     """The error for content that starts with `head`: what was seen, which formats are read."""
-    read = "Formats read: " + ", ".join(formats) + "; each also in gzip, zstd, zip or tar, and texts in UTF-16."
+    formats_text = "Formats read: " + ", ".join(formats) + "; each also in gzip, zstd, zip or tar, and texts in UTF-16."
     if not head:
         return TraceError("byte 0", "the file is empty", "Check that the profiler finished writing, and upload it again.")
     for magic, what, hint in _KNOWN:
         if head.startswith(magic):
-            return TraceError("byte 0", f"this is {what}", f"{hint} {read}".strip())
+            return TraceError("byte 0", f"this is {what}", f"{hint} {formats_text}".strip())
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not text:
-        return TraceError("byte 0", "the file holds nothing but white space", read)
+        return TraceError("byte 0", "the file holds nothing but white space", formats_text)
     if b"Memory Timeline" in text[:4096] and text[:1] == b"<":
         return TraceError("byte 0", "this is PyTorch's memory timeline as a picture in a page",
                           'Export its numbers: prof.export_memory_timeline("memory.json", device="cuda:0")')
     if text[:1] == b"<":
         return TraceError("byte 0", "this is an HTML or XML page, probably an error or sign-in page saved as a file",
-                          f"Download the profile itself. {read}")
+                          f"Download the profile itself. {formats_text}")
     if text[:1] in b"{[" and _is_text(text[:32]):
-        return TraceError("byte 0", "this is JSON, but not of a profiler that is known here (no `traceEvents`)", read)
+        return TraceError("byte 0", "this is JSON, but not of a profiler that is known here (no `traceEvents`)", formats_text)
     if b"\0" in head[:4096] or text[:1] in b"{[":
-        return TraceError("byte 0", f"unknown binary content (it starts with {head[:8].hex(' ')})", read)
+        return TraceError("byte 0", f"unknown binary content (it starts with {head[:8].hex(' ')})", formats_text)
     first = text.splitlines()[0][:60].decode("utf-8", "replace")
-    return TraceError("line 1", f"unknown text content (it starts with “{first}”)", read)
+    return TraceError("line 1", f"unknown text content (it starts with “{first}”)", formats_text)
 
 
 def _is_text(start: bytes) -> bool:
     """Tell whether a file begins as a text: a bracket alone may be a byte of anything. The last character may be cut."""
     try:
-        return all(each.isprintable() or each.isspace() for each in codecs.getincrementaldecoder("utf-8")().decode(start))
+        return all(letter.isprintable() or letter.isspace() for letter in codecs.getincrementaldecoder("utf-8")().decode(start))
     except UnicodeDecodeError:
         return False

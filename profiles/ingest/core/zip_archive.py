@@ -50,11 +50,11 @@ def entries(file: IO[bytes]) -> tuple[list[Entry], str | None]:
         listed, damage = list(_walk(file, size)), f"byte {size} of the zip archive: it ends before its directory"
     else:
         listed, damage = _list_entries(file, *where), None
-    kept = [entry for entry in listed if not is_ignored(entry.name)]
-    if not kept:
+    files = [entry for entry in listed if not is_ignored(entry.name)]
+    if not files:
         raise TraceError("byte 0" if damage is None else damage.split(":")[0], "a zip archive without a readable file in it",
                          "Upload the profile itself.")
-    return kept, damage
+    return files, damage
 
 
 def is_ignored(name: str) -> bool:
@@ -68,13 +68,13 @@ def _directory(file: IO[bytes], size: int) -> tuple[int, int, int] | None:
     tail_bytes = min(size, 65_557)
     file.seek(size - tail_bytes)
     tail = file.read(tail_bytes)
-    at = tail.rfind(_END)
-    if at < 0 or len(tail) - at < 22:
+    position = tail.rfind(_END)
+    if position < 0 or len(tail) - position < 22:
         return None
-    length, offset = struct.unpack_from("<2L", tail, at + 12)
-    end = size - tail_bytes + at
-    if _FULL in (length, offset) and at >= 20 and tail[at - 20:at - 16] == _LOCATOR64:
-        file.seek(min(struct.unpack_from("<Q", tail, at - 12)[0], size))
+    length, offset = struct.unpack_from("<2L", tail, position + 12)
+    end = size - tail_bytes + position
+    if _FULL in (length, offset) and position >= 20 and tail[position - 20:position - 16] == _LOCATOR64:
+        file.seek(min(struct.unpack_from("<Q", tail, position - 12)[0], size))
         record = file.read(56)
         if len(record) < 56 or record[:4] != _END64:
             return None
@@ -90,30 +90,30 @@ def _list_entries(file: IO[bytes], start: int, length: int, shift: int) -> list[
     file.seek(start)
     data = file.read(length)
     out: list[Entry] = []
-    at = 0
-    while at + _ENTRY.size <= len(data) and data[at:at + 4] == b"PK\x01\x02":
+    position = 0
+    while position + _ENTRY.size <= len(data) and data[position:position + 4] == b"PK\x01\x02":
         if len(out) == MAX_ENTRIES:
-            raise TraceError(f"byte {start + at}", f"a zip archive of more than {MAX_ENTRIES} entries", _HINT)
+            raise TraceError(f"byte {start + position}", f"a zip archive of more than {MAX_ENTRIES} entries", _HINT)
         (_, _, _, flags, method, _, _, crc, packed, plain, name_bytes, extra_bytes, comment_bytes, _, _, _,
-         offset) = _ENTRY.unpack_from(data, at)
-        text = data[at + _ENTRY.size:at + _ENTRY.size + name_bytes]
-        extra = data[at + _ENTRY.size + name_bytes:at + _ENTRY.size + name_bytes + extra_bytes]
+         offset) = _ENTRY.unpack_from(data, position)
+        text = data[position + _ENTRY.size:position + _ENTRY.size + name_bytes]
+        extra = data[position + _ENTRY.size + name_bytes:position + _ENTRY.size + name_bytes + extra_bytes]
         packed, offset = _zip64(extra, plain, packed, offset)
         out.append(Entry(_name(text, flags), method, bool(flags & 0x2041), offset + shift, packed, crc))
-        at += _ENTRY.size + name_bytes + extra_bytes + comment_bytes
+        position += _ENTRY.size + name_bytes + extra_bytes + comment_bytes
     return out
 
 
 def _zip64(extra: bytes, plain: int, packed: int, offset: int) -> tuple[int, int]:
     """The 64-bit values of extra field 1: only those whose 32-bit field is full stand in it, in this order."""
-    at = 0
-    while at + 4 <= len(extra):
-        kind, size = struct.unpack_from("<2H", extra, at)
+    position = 0
+    while position + 4 <= len(extra):
+        kind, size = struct.unpack_from("<2H", extra, position)
         if kind == 1:
-            field = extra[at + 4:at + 4 + size]
+            field = extra[position + 4:position + 4 + size]
             values = iter(struct.unpack(f"<{len(field) // 8}Q", field[:len(field) // 8 * 8]))
             plain, packed, offset = [next(values, value) if value == _FULL else value for value in (plain, packed, offset)]
-        at += 4 + size
+        position += 4 + size
     return packed, offset
 
 
@@ -123,9 +123,9 @@ def _name(text: bytes, flags: int) -> str:
 
 def _walk(file: IO[bytes], size: int) -> Iterator[Entry]:
     """Entries of an archive without a directory, from the local headers as far as these lead."""
-    at = 0
+    position = 0
     for _ in range(MAX_ENTRIES):
-        file.seek(at)
+        file.seek(position)
         head = file.read(_LOCAL.size)
         if len(head) < _LOCAL.size or head[:4] != b"PK\x03\x04":
             return
@@ -133,11 +133,11 @@ def _walk(file: IO[bytes], size: int) -> Iterator[Entry]:
         name = _name(file.read(name_bytes), flags)
         packed, _ = _zip64(file.read(extra_bytes), plain, packed, 0)
         unknown = bool(flags & 8)                # sizes and checksum follow the content
-        yield Entry(name, method, bool(flags & 0x2041), at, None if unknown else packed, None if unknown else crc)
+        yield Entry(name, method, bool(flags & 0x2041), position, None if unknown else packed, None if unknown else crc)
         if unknown:
             return
-        at += _LOCAL.size + name_bytes + extra_bytes + packed
-        if at >= size:
+        position += _LOCAL.size + name_bytes + extra_bytes + packed
+        if position >= size:
             return
 
 
@@ -157,13 +157,13 @@ class _Section:
         self.left = entry.packed_bytes
 
     def read(self, size: int) -> bytes:
-        wanted = size if self.left is None else min(size, self.left)
+        length = size if self.left is None else min(size, self.left)
         self.file.file.seek(self.at)
-        block = self.file.read(wanted)
+        block = self.file.read(length)
         self.at += len(block)
         if self.left is not None:
             self.left -= len(block)
-            if len(block) < wanted:
+            if len(block) < length:
                 self.damage = f"byte {self.at} of the zip archive: the entry ends before its end"
         return block
 

@@ -261,8 +261,8 @@ class CounterLog:
             rows.setdefault(_unit(counter), []).append([gpu.group, counter.name, course.least, course.mean, course.most])
         return [SummaryTable(f"Counters in {unit}" if unit else "Counters without a unit",
             [*summary_columns("GPU: text | Counter: text"),
-             *(SummaryColumn(name, "pct" if unit == "%" else unit) for name in ("Least", "Mean over time", "Greatest"))], each)
-            for unit, each in rows.items()]
+             *(SummaryColumn(name, "pct" if unit == "%" else unit) for name in ("Least", "Mean over time", "Greatest"))], unit_rows)
+            for unit, unit_rows in rows.items()]
 
     def _close(self) -> None:
         for (gpu, _), track in self._tracks.items():

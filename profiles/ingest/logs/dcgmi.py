@@ -88,7 +88,7 @@ def _header(line: str) -> _Header | None:
     match = _HEADER.fullmatch(line) if len(line) < 1 << 15 else None
     if match is None:
         return None
-    names = {each[0]: each.start() for each in reversed(list(re.finditer(r"\S+", match["names"])))}
+    names = {word[0]: word.start() for word in reversed(list(re.finditer(r"\S+", match["names"])))}
     offset = match.start("names")
     places = sorted(names.items(), key=lambda item: item[1])
     if len(places) != len(match["names"].split()):       # a name twice: which value is whose, no row says
@@ -102,7 +102,7 @@ def _with_units(header: _Header, line: str) -> _Header | None:
     if match is None:
         return None
     offset = match.start("units")
-    units = {each.start() + offset: each[0] for each in re.finditer(r"\S+", match["units"])}
+    units = {word.start() + offset: word[0] for word in re.finditer(r"\S+", match["units"])}
     pairs = zip(header.counters, header.starts, strict=True)
     counters = [counter._replace(unit=units.get(start, counter.unit)) for counter, start in pairs]
     return header._replace(counters=counters)
@@ -136,10 +136,10 @@ def read(source: Source) -> Trace:
             log.lose("a line that is no row of an entity")
         elif _take(log, header, match, rows):
             start = start or _when(match)
-    known = f"first row {start}" + ("" if log.form == "epoch" else ", time zone not stated") if start else "not stated"
+    clock_note = f"first row {start}" + ("" if log.form == "epoch" else ", time zone not stated") if start else "not stated"
     if not start and source.written:
-        known += f"; the file was last written {source.written}, no row is later"
-    trace = log.finish(_HINT, {"clock": known})
+        clock_note += f"; the file was last written {source.written}, no row is later"
+    trace = log.finish(_HINT, {"clock": clock_note})
     if rows:
         integrity.notes.insert(0, UNTIMED)
     table = _fields(trace)

@@ -39,8 +39,8 @@ def _names(line: str) -> list[str] | None:
     if not line.startswith("#") or len(line) > 1 << 15:
         return None
     names = _words(line[1:])
-    at = next((at for at, name in enumerate(names[:3]) if name == "gpu"), None)
-    return names if at is not None and set(names[:at]) <= {"Date", "Time"} and "pid" not in names else None
+    gpu_place = next((place for place, name in enumerate(names[:3]) if name == "gpu"), None)
+    return names if gpu_place is not None and set(names[:gpu_place]) <= {"Date", "Time"} and "pid" not in names else None
 
 
 def _header(names: list[str], line: str) -> _Header | None:
@@ -49,9 +49,9 @@ def _header(names: list[str], line: str) -> _Header | None:
     gpu = names.index("gpu")
     if len(units) != len(names) or units[gpu] != "Idx":
         return None
-    first = {name: at for at, name in reversed(list(enumerate(names)))}
-    places = [at for at in sorted(first.values()) if at > gpu][:MAX_COLUMNS]
-    counters = [Counter(names[at][:200], _unit(units[at])) for at in places]
+    first = {name: place for place, name in reversed(list(enumerate(names)))}
+    places = [place for place in sorted(first.values()) if place > gpu][:MAX_COLUMNS]
+    counters = [Counter(names[place][:200], _unit(units[place])) for place in places]
     return _Header(len(names), gpu, first.get("Date"), first.get("Time"), counters, places)
 
 
@@ -101,7 +101,7 @@ def _take(log: CounterLog, header: _Header, words: list[str]) -> str:
         log.lose("a row that does not say which GPU it is of")
     else:
         index = int(words[header.gpu])
-        when = " ".join(words[at][:20] for at in (header.date, header.time) if at is not None)
-        if log.add(Gpu(f"GPU {index}", index), parse_moment(when), header.counters, [words[at] for at in header.places]):
+        when = " ".join(words[place][:20] for place in (header.date, header.time) if place is not None)
+        if log.add(Gpu(f"GPU {index}", index), parse_moment(when), header.counters, [words[place] for place in header.places]):
             return when
     return ""

@@ -34,11 +34,11 @@ class _Header:
 
     def __init__(self, columns: list[Counter]) -> None:
         self.size = len(columns)
-        self.place = {column.name: at for at, column in reversed(list(enumerate(columns)))}
+        self.place = {column.name: place for place, column in reversed(list(enumerate(columns)))}
         self.identity = next((name for name in _IDENTITIES if name in self.place), None)
-        chosen = [at for name, at in sorted(self.place.items(), key=lambda item: item[1]) if not _NO_COUNTERS.fullmatch(name)]
+        chosen = [place for name, place in sorted(self.place.items(), key=lambda item: item[1]) if not _NO_COUNTERS.fullmatch(name)]
         self.chosen = chosen[:MAX_COLUMNS]
-        self.counters = [_with_unit(columns[at]) for at in self.chosen]
+        self.counters = [_with_unit(columns[place]) for place in self.chosen]
 
     def gpu(self, cells: list[str]) -> Gpu | None:
         """Return whose row this is; None where its cell does not say."""
@@ -118,10 +118,10 @@ def _take(log: CounterLog, header: _Header, cells: list[str]) -> bool:
     if gpu is None:
         log.lose("a row that does not say which GPU it is of")
         return False
-    kept = log.add(gpu, parse_moment(cells[header.place["timestamp"]][:40]), header.counters, [cells[at] for at in header.chosen])
-    if kept and gpu.device is not None and not log.devices[gpu.device].name:
+    is_kept = log.add(gpu, parse_moment(cells[header.place["timestamp"]][:40]), header.counters, [cells[i] for i in header.chosen])
+    if is_kept and gpu.device is not None and not log.devices[gpu.device].name:
         log.devices[gpu.device] = _describe(log.devices[gpu.device], header, cells)
-    return kept
+    return is_kept
 
 
 def _describe(device: Device, header: _Header, cells: list[str]) -> Device:

@@ -91,7 +91,7 @@ def _items(text: str) -> list[str | _Group]:
             if too_deep:
                 too_deep -= 1
                 continue
-            opening = next((at for at in range(len(stack) - 1, 0, -1) if stack[at].opening == _CLOSES[token]), 0)
+            opening = next((index for index in range(len(stack) - 1, 0, -1) if stack[index].opening == _CLOSES[token]), 0)
             if opening:
                 del stack[opening:]
         elif too_deep:
@@ -149,7 +149,7 @@ def _take_words(name: Name, part: Part, text: str, top: bool) -> None:
 def _take_group(name: Name, part: Part, group: _Group) -> bool:
     """Take a bracket into a part; False where it was the name's own parentheses, as in `&(f(int))`."""
     if group.opening == "<":
-        part.args = [_name(each) for each in group.lists]
+        part.args = [_name(fragments) for fragments in group.lists]
     elif group.opening == "(" and (part.word or part.args is not None or part.number):
         part.params = _params(group)
     elif group.opening == "(":
@@ -163,7 +163,7 @@ def _take_group(name: Name, part: Part, group: _Group) -> bool:
         name.pointer += inner.pointer
     else:
         text = "".join(item for item in group.lists[0] if isinstance(item, str)).strip()
-        flat = text + "".join(item for each in group.lists[-1] if isinstance(each, _Group) for items in each.lists
+        flat = text + "".join(item for fragment in group.lists[-1] if isinstance(fragment, _Group) for items in fragment.lists
                               for item in items if isinstance(item, str))
         number = _NUMBER.search(flat) or _NUMBER.search("".join(item for item in group.lists[-1] if isinstance(item, str)))
         if number and text.startswith(("lambda", "unnamed")):
@@ -174,7 +174,7 @@ def _take_group(name: Name, part: Part, group: _Group) -> bool:
 
 
 def _params(group: _Group) -> list[Name]:
-    return [each for each in (_name(items) for items in group.lists) if each.parts]
+    return [param for param in (_name(items) for items in group.lists) if param.parts]
 
 
 def _close(name: Name, part: Part) -> None:
@@ -191,8 +191,8 @@ def walk(name: Name, most: int = 4_000) -> Iterator[Name]:
     waiting = [name]
     while waiting and most:
         most -= 1
-        each = waiting.pop()
-        yield each
-        for part in reversed(each.parts):
+        inner_name = waiting.pop()
+        yield inner_name
+        for part in reversed(inner_name.parts):
             waiting.extend(reversed(part.params or []))
             waiting.extend(reversed(part.args or []))

@@ -133,32 +133,32 @@ def read_unqualified(cursor: Cursor, scope: str) -> str:
     text = cursor.text
     here = text[cursor.at]
     if here.isdecimal():
-        found = cursor.source()
+        word = cursor.source()
     elif cursor.take("Ul"):
         outer, cursor.in_lambda = cursor.in_lambda, True
         parameters = read_types(cursor, "E")
         cursor.in_lambda = outer
         cursor.need("E")
-        found = f"{{lambda({parameters})#{_read_lambda_number(cursor)}}}"
+        word = f"{{lambda({parameters})#{_read_lambda_number(cursor)}}}"
     elif cursor.take("Ut"):
-        found = f"{{unnamed type#{_read_lambda_number(cursor)}}}"
+        word = f"{{unnamed type#{_read_lambda_number(cursor)}}}"
     elif here in "CD" and text[cursor.at + 1] in "012345":
         cursor.at += 2
         base = scope.split("<", 1)[0].rsplit("::", 1)[-1]
-        found = ("~" if here == "D" else "") + base
+        word = ("~" if here == "D" else "") + base
     elif cursor.take("cv"):
-        found = f"operator {join(read_type(cursor))}"
+        word = f"operator {join(read_type(cursor))}"
     elif cursor.take("li"):
-        found = f'operator"" {cursor.source()}'
+        word = f'operator"" {cursor.source()}'
     elif text[cursor.at:cursor.at + 2] in OPERATORS:
         symbol = OPERATORS[text[cursor.at:cursor.at + 2]]
         cursor.at += 2
-        found = f"operator{' ' if symbol[0].isalpha() else ''}{symbol}"
+        word = f"operator{' ' if symbol[0].isalpha() else ''}{symbol}"
     else:
         raise NotMangled
     while cursor.take("B"):
-        found += f"[abi:{cursor.source()}]"
-    return found
+        word += f"[abi:{cursor.source()}]"
+    return word
 
 
 def _read_lambda_number(cursor: Cursor) -> int:
@@ -181,8 +181,8 @@ def demangle(name: str) -> str:
         return ""
     try:
         reader = _Reader(text)
-        found = reader.encoding()
-        return found if reader.at == len(text) or text[reader.at] in ".$@" else ""
+        form = reader.encoding()
+        return form if reader.at == len(text) or text[reader.at] in ".$@" else ""
     except (NotMangled, IndexError, ValueError):
         return ""
 

@@ -31,8 +31,8 @@ def words_of(name: str) -> dict[str, str]:
     words = [word for word in _WORDS.findall(name[:8_000])[:MOST_WORDS] if word]
     letters = [match[0] if (match := _LETTERS.match(word)) else "" for word in words]
     tensile = name.startswith("Cijk_")
-    return {f"{text}{letters[:at].count(text)}" if tensile and text else str(at): word
-            for at, (word, text) in enumerate(zip(words, letters, strict=True))}
+    return {f"{text}{letters[:index].count(text)}" if tensile and text else str(index): word
+            for index, (word, text) in enumerate(zip(words, letters, strict=True))}
 
 
 def fit_words(name: str, most: int, keep: Collection[str] = ()) -> str:
@@ -40,8 +40,8 @@ def fit_words(name: str, most: int, keep: Collection[str] = ()) -> str:
     if len(name) <= most:
         return name
     words = words_of(name)
-    weights = {key: _weight(at, word.rstrip("_ .-"), at == len(words) - 1) + (1_000.0 if key in keep else 0.0)
-               for at, (key, word) in enumerate(words.items())}
+    weights = {key: _weight(index, word.rstrip("_ .-"), index == len(words) - 1) + (1_000.0 if key in keep else 0.0)
+               for index, (key, word) in enumerate(words.items())}
     left = set(words)
     for key in sorted(weights, key=lambda key: weights[key]):
         left.discard(key)
@@ -119,9 +119,9 @@ def _squeeze(root: Piece, excess: int) -> None:
 
 
 def _copy(piece: Piece, keep: frozenset[tuple[int, ...]]) -> Piece:
-    asked = 0.0 if piece.path not in keep else _KEPT if -1 in piece.path else 2 * _KEPT         # parameters go before arguments
+    bonus = 0.0 if piece.path not in keep else _KEPT if -1 in piece.path else 2 * _KEPT         # parameters go before arguments
     children = [_copy(child, keep) for child in piece.children]
-    return Piece(piece.head, piece.weight + asked, piece.path, piece.tail, children, params=piece.params)
+    return Piece(piece.head, piece.weight + bonus, piece.path, piece.tail, children, params=piece.params)
 
 
 def _lighten_others(piece: Piece, first: Piece) -> None:
@@ -134,25 +134,25 @@ def _lighten_others(piece: Piece, first: Piece) -> None:
 def _first_callable(piece: Piece) -> Piece | None:
     """The outermost of the first pieces that say what is computed."""
     for child in piece.children:
-        if not child.params and (found := child if child.weight >= SURELY else _first_callable(child)):
-            return found
+        if not child.params and (callable_piece := child if child.weight >= SURELY else _first_callable(child)):
+            return callable_piece
     return None
 
 
 def _leave_out_noise(piece: Piece) -> bool:
     """Drop what weighs nothing, and the names around the one thing that matters; True where anything below is asked for."""
     loud: list[Piece] = []
-    asked = False
+    has_needed = False
     for child in piece.children:
-        wanted = _leave_out_noise(child) or child.weight >= _KEPT
-        asked = asked or wanted
-        if child.weight >= NOISE or (wanted and not (len(child.children) == 1 and child.weight < _KEPT and not child.params)):
+        is_needed = _leave_out_noise(child) or child.weight >= _KEPT
+        has_needed = has_needed or is_needed
+        if child.weight >= NOISE or (is_needed and not (len(child.children) == 1 and child.weight < _KEPT and not child.params)):
             loud.append(child)
         elif child.weight == WRAPS:                        # what is wrapped, else what it works on
-            loud.extend([each for each in child.children if each.weight >= SURELY] or
-                        [each for each in child.children if each.weight >= NOISE])
+            loud.extend([grandchild for grandchild in child.children if grandchild.weight >= SURELY] or
+                        [grandchild for grandchild in child.children if grandchild.weight >= NOISE])
     piece.children = loud or [child for child in piece.children if child.weight > 4.5 and not child.params]
-    return asked
+    return has_needed
 
 
 def _drop_lightest(root: Piece, below: float) -> bool:
@@ -161,16 +161,16 @@ def _drop_lightest(root: Piece, below: float) -> bool:
     waiting = [root]
     while waiting:
         piece = waiting.pop()
-        for at, child in enumerate(piece.children):
+        for index, child in enumerate(piece.children):
             if (not child.children or (len(child.children) == 1 and not child.params and not child.children[0].params)) and (
                     best is None or child.weight <= best[0]):
-                best = (child.weight, piece, at)
+                best = (child.weight, piece, index)
         waiting.extend(piece.children)
     if best is None or best[0] >= below:
         return False
-    _, parent, at = best
-    child = parent.children[at]
-    parent.children[at:at + 1] = child.children
+    _, parent, index = best
+    child = parent.children[index]
+    parent.children[index:index + 1] = child.children
     return True
 
 

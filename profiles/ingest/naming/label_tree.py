@@ -70,7 +70,7 @@ class Piece:
 
     def text(self) -> str:
         inner = ", ".join(text for child in self.children if not child.params and (text := child.text()))
-        listed = "".join(f"({', '.join(each.text() for each in child.children)})" for child in self.children
+        listed = "".join(f"({', '.join(param.text() for param in child.children)})" for child in self.children
                          if child.params and child.children)
         return f"{self.head}<{inner}>{listed}{self.tail}" if inner else f"{self.head}{listed}{self.tail}"
 
@@ -81,9 +81,9 @@ def lay_out(name: Name) -> Piece:
     own = name.parts[-1] if name.parts else Part()
     root = _piece(name, 0, (), left, top=True)
     if LAUNCHER.match(own.word):
-        given = [child for child in root.children if not child.params]
-        launched = next((child for child in given if child.weight >= SURELY or _holds_callable(child)), None) or next(
-            (child for child in given if 50.0 < child.weight < 75.0), None)
+        arguments = [child for child in root.children if not child.params]
+        launched = next((child for child in arguments if child.weight >= SURELY or _holds_callable(child)), None) or next(
+            (child for child in arguments if 50.0 < child.weight < 75.0), None)
         if launched is not None:
             others = [child for child in root.children if child is not launched]
             for child in others:
@@ -114,11 +114,11 @@ def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: 
     if dl is not None:
         return _lambda(*dl, depth, path, left)
     if own.number:
-        numbers, at = [], len(parts)
-        while at and (parts[at - 1].number or (parts[at - 1].word == "operator@call" and at > 1 and parts[at - 2].number)):
-            at -= 1
-            numbers.append(parts[at].number)
-        return _lambda(parts[:at], [n for n in reversed(numbers) if n], depth, path, left, own.params or [])
+        numbers, end = [], len(parts)
+        while end and (parts[end - 1].number or (parts[end - 1].word == "operator@call" and end > 1 and parts[end - 2].number)):
+            end -= 1
+            numbers.append(parts[end].number)
+        return _lambda(parts[:end], [n for n in reversed(numbers) if n], depth, path, left, own.params or [])
     head = _path(parts, function=top) + name.pointer.replace("&", "")
     base = own.word
     if name.is_address:
@@ -137,13 +137,13 @@ def _piece(name: Name, depth: int, path: tuple[int, ...], left: list[int], top: 
         piece = Piece(head, 60.0 - 6 * depth, path)
     if base in ("void", "_") or (name.pointer == "" and base == ""):
         piece.weight = 4.0
-    arguments = [each for part in parts[-2:] for each in part.args or []] if top or depth else own.args or []
+    arguments = [arg for part in parts[-2:] for arg in part.args or []] if top or depth else own.args or []
     _add(piece, arguments, depth, left)
     if top and own.params and not _is_julia(own):
         params = Piece("", 2.0, (*path, -1), params=True)
         _add(params, own.params, depth + 1, left, (*path, -1))
-        for each in params.children:
-            each.weight = min(each.weight, 3.0)
+        for child in params.children:
+            child.weight = min(child.weight, 3.0)
         piece.children.append(params)
     elif top and own.params:
         _add(piece, own.params, depth, left)
@@ -154,11 +154,11 @@ def _add(piece: Piece, arguments: list[Name], depth: int, left: list[int], path:
     if depth >= _DEEPEST:
         return
     start = len(piece.children)
-    for at, each in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         if left[0] <= 0:
             break
-        if each.parts:
-            piece.children.append(_piece(each, depth + 1, (*(piece.path if path is None else path), start + at), left))
+        if argument.parts:
+            piece.children.append(_piece(argument, depth + 1, (*(piece.path if path is None else path), start + index), left))
 
 
 def _lambda(parts: list[Part], numbers: list[int], depth: int, path: tuple[int, ...], left: list[int],
@@ -170,7 +170,7 @@ def _lambda(parts: list[Part], numbers: list[int], depth: int, path: tuple[int, 
     piece = Piece(_path(parts, function=True) or "lambda", 100.0 - depth, path, tail, given=True)
     if wraps:                                                           # what it wraps is what is computed
         piece.weight, piece.given = WRAPS, False
-    _add(piece, [each for part in parts[-2:] for each in part.args or []], depth, left)
+    _add(piece, [arg for part in parts[-2:] for arg in part.args or []], depth, left)
     if not wraps and any(child.weight >= SURELY for child in piece.children):      # what it is given says more than itself
         piece.children.append(Piece(piece.tail.strip(), 5.0, (*path, -2)))
         piece.tail = ""
@@ -185,7 +185,7 @@ def _extended_lambda(own: Part) -> tuple[list[Part], list[int]] | None:
     """The function and number of a lambda that nvcc wraps for the device: `__nv_dl_tag<signature, &function, number>`."""
     if not own.word.startswith(("__nv_dl_wrapper_t", "__nv_hdl_wrapper_t")):
         return None
-    tag = next((each.parts[-1] for each in own.args or [] if each.parts and each.parts[-1].word == "__nv_dl_tag"), None)
+    tag = next((arg.parts[-1] for arg in own.args or [] if arg.parts and arg.parts[-1].word == "__nv_dl_tag"), None)
     if tag is None or len(tag.args or []) < 3:
         return None
     _, function, number = (tag.args or [])[:3]
@@ -219,7 +219,7 @@ def _tile(name: Name) -> str:
     if CONSTANT.match(own.word):
         value = own.args[-1].parts[-1].word if own.args[-1].parts else ""
         return value if NUMBER.match(value) else ""
-    sides = [_side(each) for each in own.args]
+    sides = [_side(arg) for arg in own.args]
     return "x".join(sides) if 1 < len(sides) <= 6 and all(side.strip("0") for side in sides) else ""
 
 
@@ -231,27 +231,27 @@ def _side(name: Name) -> str:
 
 
 def _is_julia(own: Part) -> bool:
-    return any(JULIA.search(f"{each.parts[-1].word}<") for each in own.params or [] if each.parts)
+    return any(JULIA.search(f"{param.parts[-1].word}<") for param in own.params or [] if param.parts)
 
 
 def _mark_repeats(root: Piece) -> None:
     """Weigh down what says again what an earlier piece with arguments or scopes said."""
-    seen: set[str] = set()
+    texts: set[str] = set()
     waiting = [root]
     while waiting:
         piece = waiting.pop(0)
         text = piece.text()
         says_much = piece.children or "#" in text or len(text) > 12 or 70.0 < piece.weight < 76.0
         if piece is not root and says_much and not piece.params:
-            if text in seen:
+            if text in texts:
                 piece.weight = min(piece.weight, 1.0)
                 continue
-            seen.add(text)
-        said = {child.text() for child in piece.children}
-        for at, child in enumerate(piece.children):
-            if not child.children and child.weight < 55.0 and child.text() in {each.text() for each in piece.children[:at]}:
+            texts.add(text)
+        child_texts = {child.text() for child in piece.children}
+        for index, child in enumerate(piece.children):
+            if not child.children and child.weight < 55.0 and child.text() in {peer.text() for peer in piece.children[:index]}:
                 child.weight = min(child.weight, 12.0)
-            if len(child.children) > 1 and {each.text() for each in child.children} <= said:
+            if len(child.children) > 1 and {grandchild.text() for grandchild in child.children} <= child_texts:
                 child.weight = min(child.weight, 1.0)
         waiting.extend(child for child in piece.children if child.weight > 1.0)
 
@@ -269,20 +269,20 @@ def computes(root: Piece) -> tuple[str, str]:
             first = piece
         elif not piece.params:
             waiting = [*piece.children, *waiting]
-    number = first.tail or next((f" {each.head}" for each in first.children if each.path[-1:] == (-2,)), "") if first else ""
-    given = f"{first.head}{number}" if first else ""
+    number = first.tail or next((f" {child.head}" for child in first.children if child.path[-1:] == (-2,)), "") if first else ""
+    label = f"{first.head}{number}" if first else ""
     if first is not None:                               # a wrapper of its own (ParallelFor of AMReX): what it is given
-        inner = next((each for each in first.children if each.given), None)
-        given = f"{given} {inner.head}{inner.tail}" if inner else given
-    return ("", given) if not root.launched else (root.head, given if first is not root else given.removeprefix(root.head).strip())
+        inner = next((child for child in first.children if child.given), None)
+        label = f"{label} {inner.head}{inner.tail}" if inner else label
+    return ("", label) if not root.launched else (root.head, label if first is not root else label.removeprefix(root.head).strip())
 
 
 def places(root: Piece) -> dict[tuple[int, ...], str]:
     """Return what stands at every place of a tree."""
-    found: dict[tuple[int, ...], str] = {}
+    text_by_path: dict[tuple[int, ...], str] = {}
     waiting = [root]
     while waiting:
         piece = waiting.pop()
-        found[piece.path] = f"{piece.head}{piece.tail}"
+        text_by_path[piece.path] = f"{piece.head}{piece.tail}"
         waiting.extend(piece.children)
-    return found
+    return text_by_path

@@ -146,13 +146,13 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     labels = {name: short_name(name) for name in sorted(set(names))}
     for group in _collisions(labels):
         labels.update(_tell_apart(group))
-    taken = set(labels.values())
+    label_set = set(labels.values())
     for group in _collisions(labels):
         for name in group:
             salt = 0
-            while (label := f"{elide(labels[name], SHORT_CHARS - 7)}~{digest(name + chr(0) * salt)}") in taken:
+            while (label := f"{elide(labels[name], SHORT_CHARS - 7)}~{digest(name + chr(0) * salt)}") in label_set:
                 salt += 1
-            taken.add(label)
+            label_set.add(label)
             labels[name] = label
     return labels
 
@@ -167,8 +167,8 @@ def words_for_search(name: str) -> str:
     text = LAMBDA.sub("", RETURN.sub("", strip_parameters(text)))
     folded = fold_templates(text, keep=1)
     laid = laid_out(name)
-    given = "" if isinstance(laid, str) else _SCOPE.sub("", computes(laid)[1])
-    return f"{folded if len(folded) <= 120 else fold_templates(text)} {given}".strip()
+    functor = "" if isinstance(laid, str) else _SCOPE.sub("", computes(laid)[1])
+    return f"{folded if len(folded) <= 120 else fold_templates(text)} {functor}".strip()
 
 
 def cut_name(name: str) -> str:
@@ -186,20 +186,20 @@ def _collisions(labels: Mapping[str, str]) -> list[list[str]]:
 def _tell_apart(group: Sequence[str]) -> dict[str, str]:
     """The labels of names that read the same, each with the places in which they differ."""
     trees: dict[str, Piece] = {name: laid for name in group if isinstance(laid := laid_out(name), Piece)}
-    told: dict[str, str] = {}
+    labels: dict[str, str] = {}
     if trees:
         keep = _telling({name: places(tree) for name, tree in trees.items()})
-        told = {name: fit(tree, SHORT_CHARS, keep) for name, tree in trees.items()}
+        labels = {name: fit(tree, SHORT_CHARS, keep) for name, tree in trees.items()}
     words = {name: words_of(readable(name)) for name in group if name not in trees}
     if words:
-        kept = _telling(words)
-        told |= {name: fit_words(readable(name), SHORT_CHARS, kept) for name in words}
-    return told
+        keys = _telling(words)
+        labels |= {name: fit_words(readable(name), SHORT_CHARS, keys) for name in words}
+    return labels
 
 
 def _telling(found: Mapping[str, Mapping[Any, str]]) -> list[Any]:
     """The fewest places (paths in a tree, keys of words), taken in their order, that tell the most of the names apart."""
-    order = sorted({place for each in found.values() for place in each}, key=_order)
+    order = sorted({place for text_by_place in found.values() for place in text_by_place}, key=_order)
     classes: dict[str, tuple[str | None, ...]] = dict.fromkeys(found, ())
     chosen: list[Any] = []
     for place in order:
@@ -246,12 +246,12 @@ def read_mangled(name: str) -> str:
     names within its template arguments that are not namespaces. Literals (Li128E) and back references (S0_, T1_) are no names."""
     outer: list[str] = []
     inner: dict[str, None] = {}
-    own, at = True, 2
-    while at < len(name) and len(inner) < 40:
-        token = _MANGLED.match(name, at)
+    own, position = True, 2
+    while position < len(name) and len(inner) < 40:
+        token = _MANGLED.match(name, position)
         if token and token[1]:
-            at = token.end() + int(token[1][:4])
-            word = name[token.end():at]
+            position = token.end() + int(token[1][:4])
+            word = name[token.end():position]
             if not _WORD.fullmatch(word):
                 continue
             if own:
@@ -259,8 +259,8 @@ def read_mangled(name: str) -> str:
             elif word not in _NAMESPACES and not word.startswith("_GLOBAL__N_"):
                 inner[word] = None
             continue
-        own = own and name[at] not in "IEv" and not (outer and name[at] != "I" and name[2] != "N")
-        at = token.end() if token else at + 1
+        own = own and name[position] not in "IEv" and not (outer and name[position] != "I" and name[2] != "N")
+        position = token.end() if token else position + 1
     if not outer:
         return ""
     shown = [word for word in inner if not word.startswith(("TensorIterator", "basic_")) and word != outer[-1]][:4]

@@ -27,8 +27,8 @@ class Call(NamedTuple):
 
     @property
     def bytes(self) -> int | None:
-        known = lines.DATATYPES.get(self.datatype)
-        return self.elements * known[1] if known else None
+        datatype = lines.DATATYPES.get(self.datatype)
+        return self.elements * datatype[1] if datatype else None
 
 
 class Choice(NamedTuple):
@@ -148,20 +148,20 @@ class Job:
             pointer, number, size = match[1], int(match[2]), int(match[3])
             name = match[7] or (f"split {match[10]} of {self._name(line.place, match[8])}" + (f" ({match[9]})" if match[9] else "")
                                 if match[8] else "")
-            held = self._hold(line.place, pointer, name, number, size)
-            if held:
-                rank = held.rank(number)
+            comm = self._hold(line.place, pointer, name, number, size)
+            if comm:
+                rank = comm.rank(number)
                 rank.place, rank.bus = line.place._replace(device=int(match[4])), match[6]
                 rank.nvml = int(match[5]) if match[5] else rank.nvml
                 if match[11] == "COMPLETE":
                     self._current.pop(line.place, None)
             return True
         if match := lines.NODES.match(line.text):
-            held = self._hold(line.place, match[1], "", int(match[2]), int(match[3]))
-            if held:
-                held.nodes = int(match[4])
-                held.local_ranks.add(int(match[5]))
-                held.rank(int(match[2])).local = int(match[6])
+            comm = self._hold(line.place, match[1], "", int(match[2]), int(match[3]))
+            if comm:
+                comm.nodes = int(match[4])
+                comm.local_ranks.add(int(match[5]))
+                comm.rank(int(match[2])).local = int(match[6])
             return True
         return False
 
@@ -172,24 +172,24 @@ class Job:
     def _hold(self, place: Place, pointer: str, name: str, number: int, size: int) -> Communicator | None:
         """The communicator of this pointer in this process; from here on the one that the process speaks of."""
         key = (place.host, place.pid, pointer)
-        known = self._members.get(key)
-        renamed = known is not None and name and known[0].name != name and " of " not in known[0].name
-        if known is None or known[0].size != size or known[1] != number or renamed:
+        member = self._members.get(key)
+        renamed = member is not None and name and member[0].name != name and " of " not in member[0].name
+        if member is None or member[0].size != size or member[1] != number or renamed:
             if len(self._members) >= MAX_RANKS or size > 10**6:
                 self.integrity.remark(f"ranks beyond the first {MAX_RANKS:,}")
                 return None
             if not name:         # before 2.18 no id is printed: the n-th one of a size is the same on all ranks
-                made = (place.host, place.pid * 1024 + (place.device or 0), size)
-                self._made[made] += 1
-                name = f"{self._made[made]} of {size} ranks"
+                group = (place.host, place.pid * 1024 + (place.device or 0), size)
+                self._made[group] += 1
+                name = f"{self._made[group]} of {size} ranks"
             if name not in self.communicators and len(self.communicators) >= MAX_COMMUNICATORS:
                 self.integrity.remark(f"communicators beyond the first {MAX_COMMUNICATORS:,}")
                 return None
-            known = (self.communicators.setdefault(name, Communicator(name, size)), number)
-            self._members[key] = known
-        known[0].rank(number)
-        self._speak_of(place, known)
-        return known[0]
+            member = (self.communicators.setdefault(name, Communicator(name, size)), number)
+            self._members[key] = member
+        member[0].rank(number)
+        self._speak_of(place, member)
+        return member[0]
 
     def _speak_of(self, place: Place, member: tuple[Communicator, int]) -> None:
         """Lines of this process that name no communicator are about this one now, as are those that came before its name."""
@@ -209,8 +209,8 @@ class Job:
         if match := lines.CALL.match(line.text):
             member = self._members.get((line.place.host, line.place.pid, match[9]))
             if member is None:
-                held = self._hold(line.place, match[9], f"{match[9]} of {line.place.host}:{line.place.pid}", -1, int(match[10]))
-                member = (held, -1) if held else None
+                comm = self._hold(line.place, match[9], f"{match[9]} of {line.place.host}:{line.place.pid}", -1, int(match[10]))
+                member = (comm, -1) if comm else None
             if member is None:
                 return True
             self._speak_of(line.place, member)
@@ -225,11 +225,11 @@ class Job:
                 self.integrity.remark(f"kinds of collectives beyond the first {MAX_ROWS:,}")
             return True
         if match := lines.CHOICE.fullmatch(line.text):
-            held = self._spoken_of(line)
-            if held and (len(held.choices) < MAX_ROWS or (match[1] or "", int(match[2])) in held.choices):
+            comm = self._spoken_of(line)
+            if comm and (len(comm.choices) < MAX_ROWS or (match[1] or "", int(match[2])) in comm.choices):
                 channels = int(match[7]) - int(match[6]) + 1 if match[6] else None
                 choice = Choice(lines.algorithm_name(match[3]), lines.protocol_name(match[4]), _number(match[5]), channels)
-                held.choices.setdefault((match[1] or "", int(match[2])), Counter())[choice] += 1
+                comm.choices.setdefault((match[1] or "", int(match[2])), Counter())[choice] += 1
             return True
         return False
 
@@ -245,20 +245,20 @@ class Job:
     def _take_connection(self, line: lines.Line) -> bool:
         text = line.text
         if match := lines.CONNECTION.fullmatch(text):
-            if held := self._spoken_of(line):
+            if comm := self._spoken_of(line):
                 key = (int(match[2]), int(match[3]), match[4] or "", match[5].strip())
-                _add(held.connections, key, self.integrity).add(int(match[1]))
+                _add(comm.connections, key, self.integrity).add(int(match[1]))
         elif match := lines.RING_ORDER.fullmatch(text):
-            if (held := self._spoken_of(line)) and len(held.order) < MAX_ROWS:
-                held.order[int(match[1])] = ([int(rank) for rank in match[3].split()], match[4] is None)
+            if (comm := self._spoken_of(line)) and len(comm.order) < MAX_ROWS:
+                comm.order[int(match[1])] = ([int(rank) for rank in match[3].split()], match[4] is None)
         elif match := lines.RING.fullmatch(text):
-            if (held := self._spoken_of(line)) and len(held.following) < MAX_ROWS:
-                held.following.setdefault(int(match[1]), {})[int(match[3])] = int(match[4])
+            if (comm := self._spoken_of(line)) and len(comm.following) < MAX_ROWS:
+                comm.following.setdefault(int(match[1]), {})[int(match[3])] = int(match[4])
         elif match := lines.TREES.match(text):
-            held = self._spoken_of(line)
-            for channel, _, rank, parent in lines.TREE.findall(match[1]) if held else ():
-                if held and len(held.parents) < MAX_ROWS:
-                    held.parents.setdefault(int(channel), {})[int(rank)] = int(parent)
+            comm = self._spoken_of(line)
+            for channel, _, rank, parent in lines.TREE.findall(match[1]) if comm else ():
+                if comm and len(comm.parents) < MAX_ROWS:
+                    comm.parents.setdefault(int(channel), {})[int(rank)] = int(parent)
         else:
             return False
         return True
@@ -269,17 +269,17 @@ class Job:
             if len(self.settings) < MAX_TEXTS:
                 self.settings[match[1], match[2].strip()] = None
         elif match := lines.CHANNELS.match(text):
-            if held := self._spoken_of(line):
-                held.channels = (int(match[1]), int(match[2]) if match[2] else None, int(match[3]))
+            if comm := self._spoken_of(line):
+                comm.channels = (int(match[1]), int(match[2]) if match[2] else None, int(match[3]))
         elif match := lines.NETWORK.match(text):
-            if held := self._spoken_of(line):
-                held.network = match[1].strip()
+            if comm := self._spoken_of(line):
+                comm.network = match[1].strip()
         elif match := lines.PATTERN.match(text):
-            if (held := self._spoken_of(line)) and len(held.patterns) < 100:
-                held.patterns[match.groups()] = None
+            if (comm := self._spoken_of(line)) and len(comm.patterns) < 100:
+                comm.patterns[match.groups()] = None
         elif match := lines.TIMINGS.match(text):
-            if held := self._spoken_of(line):
-                held.rank(int(match[1])).init_s = _number(match[2])
+            if comm := self._spoken_of(line):
+                comm.rank(int(match[1])).init_s = _number(match[2])
         elif text.startswith(("NET/", "TOPO/NET", "Bootstrap", "ncclNet", "NVLS ", "NVLS multicast")):
             if len(self.networks) < MAX_TEXTS:
                 self.networks[text[:300]] = None

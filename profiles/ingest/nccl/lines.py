@@ -79,18 +79,18 @@ def parse_line(line: str) -> Line | None:
 
     A launcher may have put its own words in front ("[1,0]<stdout>:", "(Worker pid=5) ", a time).
     """
-    at, level = min(((at, each) for each in _LEVELS if (at := line.find(each, 0, _PREFIX_CHARS)) >= 0), default=(-1, ""))
-    if at < 0:
+    start, level = min(((start, tag) for tag in _LEVELS if (start := line.find(tag, 0, _PREFIX_CHARS)) >= 0), default=(-1, ""))
+    if start < 0:
         return None
-    words = line[:at].split()
+    words = line[:start].split()
     places = [(number, match) for number, word in enumerate(words) if (match := _PLACE.fullmatch(word))]
     if not places:
         return None
     number, match = places[-1]                   # a time of day in front has the same form
     rest = words[number + 1:]
-    device = next((int(found[1]) for word in rest if (found := _DEVICE.fullmatch(word))), None)
+    device = next((int(device_match[1]) for word in rest if (device_match := _DEVICE.fullmatch(word))), None)
     source = next((word for word in rest if ":" in word), "")
-    return Line(Place(match[1], int(match[2]), device), level.split()[1], source[:200], line[at + len(level):].rstrip())
+    return Line(Place(match[1], int(match[2]), device), level.split()[1], source[:200], line[start + len(level):].rstrip())
 
 
 def parse_version(line: str) -> tuple[str, str] | None:

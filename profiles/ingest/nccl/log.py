@@ -21,32 +21,32 @@ _GATHERED = ("AllGather", "ReduceScatter")
 def tables(job: Job) -> list[SummaryTable]:
     """Return the tables that have rows; what people look for first stands first."""
     comms = list(job.communicators.values())
-    made = [
+    all_tables = [
         _collectives(comms),
         SummaryTable("Communicators", summary_columns("Communicator: text | Ranks: count | Nodes: count | In this log: count | "
                                                       "GPUs per node: text | Channels: count | NVLS channels: count | "
                                                       "P2P channels: count | Network: text | Transports: text | Calls: count | "
                                                       "Bytes: bytes"),
-                     [_communicator(each) for each in comms],
+                     [_communicator(comm) for comm in comms],
                      "Bytes: per rank, count × size of the type. In this log: ranks that wrote a line of it."),
         SummaryTable("Connections", summary_columns("Communicator: text | From rank: count | To rank: count | "
                                                     "Transport: text | End: text | Channels: count | Which: text"),
-                     [row for each in comms for row in _connections(each)],
+                     [row for comm in comms for row in _connections(comm)],
                      "Each line once however many channels use it. NET is printed by both ends, P2P and SHM by the sender."),
         SummaryTable("Rings", summary_columns("Communicator: text | Channel: count | Ranks in order: text | Ranks: count"),
-                     [row for each in comms for row in _rings(each)],
+                     [row for comm in comms for row in _rings(comm)],
                      "From rank 0's line, else joined from what each rank says of its neighbours."),
         SummaryTable("Trees", summary_columns("Communicator: text | Channel: count | Root: text | Child → parent: text | "
                                               "Ranks: count"),
-                     [row for each in comms for row in _trees(each)], "Of the ranks whose lines are in this log."),
+                     [row for comm in comms for row in _trees(comm)], "Of the ranks whose lines are in this log."),
         SummaryTable("Graphs", summary_columns("Communicator: text | Pattern: text | Channels: count | Within a node: B/s | "
                                                "Between nodes: B/s | Paths: text | Crosses NICs: text"),
-                     [_pattern(each, pattern) for each in comms for pattern in each.patterns],
+                     [_pattern(comm, pattern) for comm in comms for pattern in comm.patterns],
                      "What NCCL's search found per pattern; bandwidth per channel as its model has it."),
         SummaryTable("Ranks", summary_columns("Communicator: text | Rank: count | Host: text | Process: text | "
                                               "CUDA device: text | NVML device: text | Bus: text | Local rank: count | "
                                               "Initialisation: ns"),
-                     [row for each in comms for row in _ranks(each)]),
+                     [row for comm in comms for row in _ranks(comm)]),
         SummaryTable("Warnings", summary_columns("Process: text | Place: text | Text: text | Times: count"),
                      [[process, place or None, text, times] for (process, place, text), times in job.warnings.most_common()]),
         SummaryTable("Settings", summary_columns("Variable: text | Value: text"),
@@ -59,7 +59,7 @@ def tables(job: Job) -> list[SummaryTable]:
         SummaryTable("Topology", summary_columns("As NCCL drew it: text"), [[text.replace(" ", "\u00a0")] for text in job.topology],
                      "CPUs, PCI switches, GPUs and NICs of the first node, bandwidth of each link in GB/s in brackets."),
     ]
-    return with_rows(made)
+    return with_rows(all_tables)
 
 
 def _communicator(comm: Communicator) -> list[Cell]:
@@ -67,11 +67,11 @@ def _communicator(comm: Communicator) -> list[Cell]:
     for (_, _, _, transport), channels in comm.connections.items():
         kinds[transport] += len(channels)
     calls = sum(max(by_rank.values()) for by_rank in comm.calls.values())
-    known = [(call.bytes, max(by_rank.values())) for call, by_rank in comm.calls.items()]
-    moved = sum(size * times for size, times in known if size is not None)
+    call_sizes = [(call.bytes, max(by_rank.values())) for call, by_rank in comm.calls.items()]
+    moved = sum(size * times for size, times in call_sizes if size is not None)
     planned = comm.channels or (None, None, None)
-    seen = sum(rank.place is not None for rank in comm.ranks.values())
-    return [comm.name, comm.size, comm.nodes, seen, ", ".join(map(str, sorted(comm.local_ranks))) or None, *planned,
+    log_ranks = sum(rank.place is not None for rank in comm.ranks.values())
+    return [comm.name, comm.size, comm.nodes, log_ranks, ", ".join(map(str, sorted(comm.local_ranks))) or None, *planned,
             comm.network or None, ", ".join(name for name, _ in kinds.most_common(6)) or None, calls or None, moved or None]
 
 
@@ -104,9 +104,9 @@ def _joined(following: dict[int, int]) -> list[int]:
     """Return the ranks from the least on, as far as each one's next is known."""
     if not following:
         return []
-    ranks, rank, seen = [], min(following), set()
-    while rank not in seen:
-        seen.add(rank)
+    ranks, rank, rank_set = [], min(following), set()
+    while rank not in rank_set:
+        rank_set.add(rank)
         ranks.append(rank)
         if rank not in following:
             break
@@ -178,16 +178,16 @@ def _choices(comm: Communicator, call: Call, used: set[tuple[str, int]]) -> Coun
 
     Older versions name no collective, and count what all ranks together gather.
     """
-    found: Counter[Choice] = Counter()
+    choices: Counter[Choice] = Counter()
     if call.bytes is None:
-        return found
+        return choices
     sizes = (call.bytes, call.bytes * comm.size) if call.name in _GATHERED else (call.bytes,)
     for key in [(name, size) for name in (call.name, "") for size in sizes]:
         if key in comm.choices:
             used.add(key)
-            found += comm.choices[key]
+            choices += comm.choices[key]
             break
-    return found
+    return choices
 
 
 def _choice(choices: Counter[Choice]) -> list[Cell]:
@@ -195,15 +195,15 @@ def _choice(choices: Counter[Choice]) -> list[Cell]:
     if not choices:
         return [None, None, None, None]
     listed = [choice for choice, _ in choices.most_common(4)]
-    only = listed[0] if len({(each.algorithm, each.protocol) for each in listed}) == 1 else None
-    return [", ".join(dict.fromkeys(each.algorithm for each in listed)), ", ".join(dict.fromkeys(each.protocol for each in listed)),
+    only = listed[0] if len({(pick.algorithm, pick.protocol) for pick in listed}) == 1 else None
+    return [", ".join(dict.fromkeys(pick.algorithm for pick in listed)), ", ".join(dict.fromkeys(pick.protocol for pick in listed)),
             listed[0].channels if only else None,
             round(listed[0].time_us * 1e3) if only and listed[0].time_us is not None else None]
 
 
 def headline(job: Job) -> str:
     """"NCCL 2.21.5, CUDA 12.4: 2 ranks on 1 node over P2P/CUMEM; 12 calls move 48.0 MB per rank, most of it AllReduce."."""
-    comms = [each for each in job.communicators.values() if each.ranks]
+    comms = [communicator for communicator in job.communicators.values() if communicator.ranks]
     first = f"NCCL {job.version[0]}{', ' + job.version[1] if job.version[1] else ''}" if job.version else "NCCL"
     if not comms:
         return f"{first}: no communicator in this log."
@@ -220,12 +220,12 @@ def headline(job: Job) -> str:
             bytes_by_name[call.name] += (call.bytes or 0) * max(by_rank.values())
     over = f" over {' and '.join(name for name, _ in kinds.most_common(2))}" if kinds else ""
     most = max(bytes_by_name, key=lambda name: bytes_by_name[name], default="")
-    told = f"; {calls:,} calls, most bytes in {most}" if most else "; no collectives (NCCL_DEBUG_SUBSYS=COLL prints them)"
+    traffic = f"; {calls:,} calls, most bytes in {most}" if most else "; no collectives (NCCL_DEBUG_SUBSYS=COLL prints them)"
     warnings = sum(job.warnings.values())
     warned = f"; {warnings:,} warning{'s' if warnings != 1 else ''}" if warnings else ""
     plural = "s" if largest.size != 1 else ""
     groups = f" in {len(comms)} communicators" if len(comms) > 1 else ""
-    return f"{first}: {largest.size} rank{plural}{where}{groups}{over}{told}{warned}."
+    return f"{first}: {largest.size} rank{plural}{where}{groups}{over}{traffic}{warned}."
 
 
 FORMAT = "nccl-log"

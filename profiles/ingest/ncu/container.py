@@ -171,8 +171,8 @@ class Inside:
 
     def take(self, document: dict[str, Any], launch: CounterLaunch) -> None:
         """Fill `launch.instructions`, `.periodic` and `.marks`; files go to the report."""
-        for each in document.get("files", ()):
-            self._file(each)
+        for entry in document.get("files", ()):
+            self._file(entry)
         if "instructions" not in document and "sampling" not in document:
             return
         kind = (launch.kernel, launch.grid, launch.block)
@@ -206,13 +206,13 @@ def instructions(said: dict[str, Any]) -> pa.Table:
     size = len(said["address"])
     columns: dict[str, pa.Array] = {
         name: pa.array(said[name], field.type) for name, field in zip(INSTRUCTIONS.names, INSTRUCTIONS, strict=True)}
-    for name, given in sorted(said["metrics"].items()):
+    for name, metric in sorted(said["metrics"].items()):
         if name in columns:
             continue
-        values, known = np.zeros(size), np.zeros(size, np.bool_)
-        values[given["rows"]] = given["values"]
-        known[given["rows"]] = True
-        columns[name] = pa.array(values, mask=~known)
+        values, is_present = np.zeros(size), np.zeros(size, np.bool_)
+        values[metric["rows"]] = metric["values"]
+        is_present[metric["rows"]] = True
+        columns[name] = pa.array(values, mask=~is_present)
     return pa.table(columns)
 
 
@@ -228,12 +228,12 @@ def periodic(said: list[dict[str, Any]]) -> pa.Table:
 def _series(series: dict[str, Any]) -> pa.Table:
     times = np.array(series["times"], np.int64)
     values = np.array([np.nan if value is None else value for value in series["values"]], np.float64)
-    kept = np.isfinite(values)
+    is_valid = np.isfinite(values)
     if times.size and times.max() > ABSOLUTE_NS:
-        kept &= times > 0                              # the reader's first point has no time
-        times = times - (times[kept].min() if kept.any() else 0)
-    count = int(kept.sum())
+        is_valid &= times > 0                              # the reader's first point has no time
+        times = times - (times[is_valid].min() if is_valid.any() else 0)
+    count = int(is_valid.sum())
     return pa.table({
         "metric": pa.array([series["metric"]] * count, pa.string()), "unit": pa.array([series["unit"]] * count, pa.string()),
-        "label": pa.array([series["label"]] * count, pa.string()), "time_ns": times[kept], "value": values[kept],
+        "label": pa.array([series["label"]] * count, pa.string()), "time_ns": times[is_valid], "value": values[is_valid],
     })

@@ -165,8 +165,8 @@ def _row(table: Table, line: str) -> list[str]:
 
 
 def _integrity(table: Table, records: int, kind: str) -> Integrity:
-    read = records + table.damaged + table.beyond
-    integrity = Integrity(records_read=read, records_kept=records, kinds={kind: read})
+    total = records + table.damaged + table.beyond
+    integrity = Integrity(records_read=total, records_kept=records, kinds={kind: total})
     integrity.drop(f"beyond the limit of {MAX_CELLS:,} cells", table.beyond)
     integrity.drop("a row with too few or too many cells", table.damaged)
     return integrity

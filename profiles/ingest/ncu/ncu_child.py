@@ -41,7 +41,7 @@ def main(path: str, memory_bytes: int, cpu_seconds: int, plain: bool) -> None:
     say({"ranges": len(ranges), "results": sum(r.num_actions() for r in ranges)})
     units: dict[str, str] = {}
     source = beside("ncu_child_source")
-    said = source.SentFiles()
+    files = source.SentFiles()
     for range_index, actions in enumerate(ranges):
         for index in range(actions.num_actions()):
             action = actions.action_by_idx(index)
@@ -49,7 +49,7 @@ def main(path: str, memory_bytes: int, cpu_seconds: int, plain: bool) -> None:
                 say({"unreadable": True})
                 continue
             whole = launch(ncu_report, action, range_index, units)
-            say(whole if plain else whole | source.inside(action, said))
+            say(whole if plain else whole | source.inside(action, files))
     say({"end": True})
 
 

@@ -91,8 +91,8 @@ def _instructions(action: Any, said: SentFiles) -> dict[str, Any] | None:
         if keyed is None or not keyed[1] or any(key not in row_of for key in keyed[1][:4]):
             continue
         metrics[name[:MAX_NAME]] = _values(keyed[0], keyed[1], row_of)
-    sass, ptx = [action.sass_by_pc(each) for each in ordered], [action.ptx_by_pc(each) for each in ordered]
-    return {"address": ordered, "sass": [_text(each) for each in sass], "ptx": [_text(each) for each in ptx],
+    sass, ptx = [action.sass_by_pc(address) for address in ordered], [action.ptx_by_pc(address) for address in ordered]
+    return {"address": ordered, "sass": [_text(line) for line in sass], "ptx": [_text(line) for line in ptx],
             **_places(action, ordered, said), "metrics": metrics, "cut": max(0, len(addresses) - len(ordered))}
 
 
@@ -161,11 +161,11 @@ def _files(action: Any, said: SentFiles) -> list[dict[str, Any]]:
 def _marks(action: Any) -> list[dict[str, Any]]:
     """Marks that NVIDIA's rules set at instructions and lines."""
     marks = []
-    for each in list(action.source_markers() or ())[:MAX_MARKS]:
-        place = each.get("source_location") or {}
+    for marker in list(action.source_markers() or ())[:MAX_MARKS]:
+        place = marker.get("source_location") or {}
         marks.append({
-            "kind": KINDS_OF_MARKS.get(each.get("kind"), ""), "rule": str(each.get("rule_identifier", ""))[:200],
-            "text": str(each.get("message", ""))[:2_000], "address": each.get("source_address"),
+            "kind": KINDS_OF_MARKS.get(marker.get("kind"), ""), "rule": str(marker.get("rule_identifier", ""))[:200],
+            "text": str(marker.get("message", ""))[:2_000], "address": marker.get("source_address"),
             "file": str(place.get("file_name", ""))[:MAX_NAME] or None, "line": place.get("line"),
         })
     return marks

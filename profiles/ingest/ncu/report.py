@@ -173,10 +173,10 @@ def accept_untimed(report: Report) -> None:
     if any(launch.incomplete is None for launch in report.launches):
         return
     accepted = 0
-    for at, launch in enumerate(report.launches):
+    for index, launch in enumerate(report.launches):
         counted = any(not name.startswith(_IDENTITY) for name in launch.metrics)
         if counted and not (launch.grid is not None and 0 in launch.grid):
-            report.launches[at] = replace(launch, incomplete=None)
+            report.launches[index] = replace(launch, incomplete=None)
             accepted += 1
     if accepted:
         report.integrity.notes.append(UNTIMED)

@@ -47,9 +47,9 @@ def looks_like_calls(columns: set[str]) -> bool:
 
 def read_calls(export: Export, lanes: Lanes, build: TraceBuilder, table: str, api: Api) -> None:
     """Calls with a start, an end and a thread."""
-    wanted = ["start", "end", "globalTid", "nameId", "name", "text", "correlationId", "overheadType", *API_DETAILS]
+    column_names = ["start", "end", "globalTid", "nameId", "name", "text", "correlationId", "overheadType", *API_DETAILS]
     kinds = export.label("ENUM_CUPTI_OVERHEAD_TYPE", {}) if api.category == Category.OVERHEAD else {}
-    for batch in export.events(table, wanted):
+    for batch in export.events(table, column_names):
         start, dur, timed = times(batch, build)
         shown = {label: batch.ints(column) for column, label in API_DETAILS.items() if batch.has(column)}
         if "return value" in shown:
@@ -86,19 +86,19 @@ def _scheduling(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
     for batch in export.events("SCHED_EVENTS", ["start", "cpu", "isSchedIn", "globalTid"]):
         thread, start, cpu = batch.ints("globalTid"), batch.ints("start"), batch.ints("cpu")
         carried = [(serial, *begun) for serial, begun in running.items()]
-        thread = np.concatenate([np.array([each[0] for each in carried], np.int64), thread])
-        start = np.concatenate([np.array([each[1] for each in carried], np.int64), start])
-        cpu = np.concatenate([np.array([each[2] for each in carried], np.int64), cpu])
+        thread = np.concatenate([np.array([run[0] for run in carried], np.int64), thread])
+        start = np.concatenate([np.array([run[1] for run in carried], np.int64), start])
+        cpu = np.concatenate([np.array([run[2] for run in carried], np.int64), cpu])
         into = np.concatenate([np.ones(len(carried), np.bool_), batch.ints("isSchedIn") > 0])
         order = np.lexsort((~into, start, thread))
         thread, start, cpu, into = thread[order], start[order], cpu[order], into[order]
         same = np.append(thread[1:] == thread[:-1], False)
         begins = into & same & ~np.append(into[1:], False)
         last = into & ~same                                # still running when the batch ends
-        running = {int(thread[at]): (int(start[at]), int(cpu[at])) for at in np.flatnonzero(last).tolist()}
-        at = np.flatnonzero(begins & is_on_clock(start))
-        build.integrity.drop(_UNPAIRED, thread.size - 2 * at.size - len(running))
-        _add_run(lanes, build, thread[at], start[at], start[at + 1] - start[at], cpu[at])
+        running = {int(thread[row]): (int(start[row]), int(cpu[row])) for row in np.flatnonzero(last).tolist()}
+        rows = np.flatnonzero(begins & is_on_clock(start))
+        build.integrity.drop(_UNPAIRED, thread.size - 2 * rows.size - len(running))
+        _add_run(lanes, build, thread[rows], start[rows], start[rows + 1] - start[rows], cpu[rows])
     build.integrity.drop(_UNPAIRED, len(running))
 
 
@@ -137,7 +137,7 @@ class _Stacks:
             if rows > _MAX_FRAMES:
                 break
         parts = parts or [(np.empty(0, np.int64),) * 3]
-        ids, symbols, depths = (np.concatenate(each) for each in zip(*parts, strict=True))
+        ids, symbols, depths = (np.concatenate(pieces) for pieces in zip(*parts, strict=True))
         order = np.lexsort((depths, ids))
         self._ids, self._symbols = ids[order], symbols[order]
 
@@ -145,12 +145,12 @@ class _Stacks:
         """Return names and details of samples: the same stack is the same detail."""
         first, end = np.searchsorted(self._ids, ids), np.searchsorted(self._ids, ids, side="right")
         names, stacks = np.empty(ids.size, np.int32), np.full(ids.size, -1, np.int32)
-        for at, (low, high) in enumerate(zip(first.tolist(), end.tolist(), strict=True)):
+        for index, (low, high) in enumerate(zip(first.tolist(), end.tolist(), strict=True)):
             frames = [self._strings.get(symbol, "?") for symbol in self._symbols[low:min(high, low + _STACK)].tolist()]
-            names[at] = build.names[frames[0] if frames else "CPU sample"]
+            names[index] = build.names[frames[0] if frames else "CPU sample"]
             text = json.dumps({"stack": frames}, ensure_ascii=False) if len(frames) > 1 else ""
             if text and (text in build.details or len(build.details) < MAX_DETAILS):
-                stacks[at] = build.details[text]
+                stacks[index] = build.details[text]
         return names, stacks
 
 

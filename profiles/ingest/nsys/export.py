@@ -139,7 +139,7 @@ class Export:
         self._done: set[str] = set()
 
     def table(self, name: str) -> Table | None:
-        return next((self.database.tables[known] for known in TABLES.get(name, (name,)) if known in self.database.tables), None)
+        return next((self.database.tables[alias] for alias in TABLES.get(name, (name,)) if alias in self.database.tables), None)
 
     def columns(self, name: str) -> set[str]:
         """Return the names of the table's columns as the file spells them.
@@ -183,8 +183,8 @@ class Export:
 
     def _batches(self, table: Table, columns: Sequence[str]) -> Iterator[Batch]:
         there = set(table.columns.names)
-        names = {column: known for column in columns
-                 if (known := next((each for each in COLUMNS.get(column, (column,)) if each in there), None)) is not None}
+        names = {column: alias for column in columns
+                 if (alias := next((name for name in COLUMNS.get(column, (column,)) if name in there), None)) is not None}
         for rows in self.database.batches(table, list(names.values())):
             yield Batch(rows, names)
 
@@ -245,8 +245,8 @@ def per_row(columns: Sequence[Ints], make: Callable[[tuple[int, ...]], int]) -> 
             different, place = np.unique(column, return_inverse=True)
             code = np.unique(code * different.size + place, return_inverse=True)[1].astype(np.int64)
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
-    made = [make(tuple(int(column[row]) for column in columns)) for row in first.tolist()]
-    return np.array(made, np.int32)[place] if made else np.empty(0, np.int32)
+    numbers = [make(tuple(int(column[row]) for column in columns)) for row in first.tolist()]
+    return np.array(numbers, np.int32)[place] if numbers else np.empty(0, np.int32)
 
 
 def details(build: TraceBuilder, columns: Mapping[str, Ints], words: Mapping[str, Mapping[int, str]] | None = None) -> Int32:

@@ -66,10 +66,10 @@ def _work(batch: Batch, lanes: Lanes, build: TraceBuilder, name: Int32, category
 
 
 def _kernels(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
-    wanted = [*_WHERE, *_NAMES, *_GRID, *_BLOCK, *_CLUSTER, "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
-              "localMemoryPerThread", "launchType"]
+    column_names = [*_WHERE, *_NAMES, *_GRID, *_BLOCK, *_CLUSTER, "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
+                    "localMemoryPerThread", "launchType"]
     collective: dict[int, bool] = {}
-    for batch in export.events("CUPTI_ACTIVITY_KIND_KERNEL", wanted):
+    for batch in export.events("CUPTI_ACTIVITY_KIND_KERNEL", column_names):
         name = kernel_names(export, batch, build)
         category = per_value(name.astype(np.int64), lambda number: _category(build, collective, number))
         static, dynamic = batch.ints("staticSharedMemory"), batch.ints("dynamicSharedMemory")
@@ -119,8 +119,8 @@ def _copies(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         ends = f"({memory[source]} -> {memory[target]})" if source in memory and target in memory else ""
         return f"Memcpy {COPY_KINDS.get(kind, '')} {ends}".replace("  ", " ").strip()
 
-    wanted = [*_WHERE, "bytes", "copyKind", "srcKind", "dstKind", "srcDeviceId", "dstDeviceId", "copyCount"]
-    for batch in export.events("CUPTI_ACTIVITY_KIND_MEMCPY", wanted):
+    column_names = [*_WHERE, "bytes", "copyKind", "srcKind", "dstKind", "srcDeviceId", "dstDeviceId", "copyCount"]
+    for batch in export.events("CUPTI_ACTIVITY_KIND_MEMCPY", column_names):
         kind = batch.ints("copyKind")
         peer = kind == 10
         name = _number_names(build, [kind, batch.ints("srcKind"), batch.ints("dstKind")], copy)
@@ -167,18 +167,18 @@ def _recorded_events(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
     """cudaEventRecord: instants where the schema has their time (since 2025), else counted as not kept."""
     timed = bool(export.columns("CUPTI_ACTIVITY_KIND_CUDA_EVENT") & {"timestamp", "start"})
     without = "CUDA event records without a time" if timed else "CUDA event records: this schema has no time of them"
-    wanted = ["timestamp", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "eventId"]
-    for batch in export.events("CUPTI_ACTIVITY_KIND_CUDA_EVENT", wanted):
+    column_names = ["timestamp", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "eventId"]
+    for batch in export.events("CUPTI_ACTIVITY_KIND_CUDA_EVENT", column_names):
         start = batch.ints("timestamp")
-        kept = (start > 0) & (start < 2**62)
-        build.integrity.drop(without, int(np.count_nonzero(~kept)))
+        is_timed = (start > 0) & (start < 2**62)
+        build.integrity.drop(without, int(np.count_nonzero(~is_timed)))
         track, device, stream = lanes.of_streams(batch, "waits")
         columns: dict[str, Any] = {
             "start_ns": start, "dur_ns": np.zeros_like(start), "name": np.full(start.size, build.names["Event record"], np.int32),
             "category": np.full(start.size, int(Category.SYNC), np.uint8), "instant": np.ones(start.size, np.bool_),
             "track": track, "device": device, "stream": stream, "correlation": lanes.correlation(batch, "globalPid"),
             "detail": details(build, {"context": batch.ints("contextId"), "event": batch.ints("eventId")})}
-        build.add(**{key: values[kept] for key, values in columns.items()})
+        build.add(**{key: values[is_timed] for key, values in columns.items()})
 
 
 def _faults(export: Export, lanes: Lanes, build: TraceBuilder) -> None:

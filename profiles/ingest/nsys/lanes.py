@@ -158,14 +158,14 @@ class Lanes:
         return number
 
     def _stream_track(self, gpu: int, pid: int, context: int, stream: int, what: str, apart: bool) -> Track:
-        known = 0 <= stream < 2**31
-        number = f"{stream}" if known else "all"            # short: labels are narrow, and these stand below their stream
-        name = f"{what} · {number}" if what else f"stream {number}" if known else "all streams"
+        has_number = 0 <= stream < 2**31
+        number = f"{stream}" if has_number else "all"            # short: labels are narrow, and these stand below their stream
+        name = f"{what} · {number}" if what else f"stream {number}" if has_number else "all streams"
         name += " (default)" if not what and (pid, context, stream) in self._default_streams else ""
         name += f" · {self.processes.get(pid, 'process')} {pid}, context {context}" if apart else ""
         return Track(kind="other" if what else "stream", name=name, group=f"GPU {gpu}" if gpu >= 0 else "GPU unknown",
-                     sort=stream if known else 2**31, pid=str(pid) if pid >= 0 else None, device=gpu if gpu >= 0 else None,
-                     stream=stream if known and not what else None)
+                     sort=stream if has_number else 2**31, pid=str(pid) if pid >= 0 else None, device=gpu if gpu >= 0 else None,
+                     stream=stream if has_number and not what else None)
 
     def of_gpu(self, gpu: int, name: str, kind: str, unit: str | None = None, sort: int = 0) -> int:
         """Return a track of a whole GPU: a counter, or faults of its memory."""
@@ -200,11 +200,11 @@ def devices(export: Export, used: set[int]) -> list[Device]:
     for batch in export.descriptions("TARGET_INFO_GPU", ["id", "name", "smCount", "totalMemory", "computeMajor", "computeMinor"]):
         ids, counts, sizes, majors, minors = (batch.ints(name).tolist() for name in (
             "id", "smCount", "totalMemory", "computeMajor", "computeMinor"))
-        for at, name in enumerate(batch.texts("name", 200)):
-            if 0 <= ids[at] < 2**31 and len(listed) < 1024:
-                capability = f"{majors[at]}.{minors[at]}" if 0 < majors[at] < 1000 and 0 <= minors[at] < 1000 else None
-                listed[ids[at]] = Device(ids[at], name or "", capability, counts[at] if 0 < counts[at] < 2**31 else None,
-                                         sizes[at] if sizes[at] > 0 else None)
+        for row, name in enumerate(batch.texts("name", 200)):
+            if 0 <= ids[row] < 2**31 and len(listed) < 1024:
+                capability = f"{majors[row]}.{minors[row]}" if 0 < majors[row] < 1000 and 0 <= minors[row] < 1000 else None
+                listed[ids[row]] = Device(ids[row], name or "", capability, counts[row] if 0 < counts[row] < 2**31 else None,
+                                          sizes[row] if sizes[row] > 0 else None)
     only = next(iter(listed.values())) if len(listed) == 1 else Device(0, "")
-    wanted = sorted(used) or sorted(listed)
-    return [listed.get(index) or replace(only, index=index) for index in wanted[:1024]]
+    indices = sorted(used) or sorted(listed)
+    return [listed.get(index) or replace(only, index=index) for index in indices[:1024]]

@@ -43,7 +43,7 @@ def parse_stack(data: bytes, strings: Mapping[int, str]) -> list[Frame] | None:
         size = len(data) - start - _HEAD.size
         if size <= 0 or size % _FRAME.size or _HEAD.unpack_from(data, start)[2] != size // _FRAME.size:
             continue
-        frames = [_FRAME.unpack_from(data, start + _HEAD.size + at) for at in range(0, size, _FRAME.size)]
+        frames = [_FRAME.unpack_from(data, start + _HEAD.size + offset) for offset in range(0, size, _FRAME.size)]
         if all(function in strings and file in strings and line < 1 << 31 for function, file, line in frames):
             return [Frame(strings[function], strings[file], line) for function, file, line in frames[:SHOWN]]
     return None
@@ -51,9 +51,9 @@ def parse_stack(data: bytes, strings: Mapping[int, str]) -> list[Frame] | None:
 
 def stack_numbers(frames: list[Frame], build: TraceBuilder) -> tuple[int, int]:
     """Return the ids of name and detail of a sample: its innermost function, and its stack."""
-    text = json.dumps({"stack": [f"{each.function} ({each.file}:{each.line})" for each in frames]}, ensure_ascii=False)
-    known = text in build.details or len(build.details) < MAX_DETAILS
-    return build.names[frames[0].function or "(unnamed function)"], build.details[text] if known else -1
+    text = json.dumps({"stack": [f"{frame.function} ({frame.file}:{frame.line})" for frame in frames]}, ensure_ascii=False)
+    has_room = text in build.details or len(build.details) < MAX_DETAILS
+    return build.names[frames[0].function or "(unnamed function)"], build.details[text] if has_room else -1
 
 
 # ---- NVTX ranges ----
@@ -80,9 +80,9 @@ class Nvtx:
             return
         if "eventType" in columns:
             self._describe()
-        wanted = ["start", "end", "eventType", "text", "textId", "category", "domainId", "globalTid", "endGlobalTid", "jsonText",
+        fields = ["start", "end", "eventType", "text", "textId", "category", "domainId", "globalTid", "endGlobalTid", "jsonText",
                   "jsonTextId", "color", "binaryData", *_INTEGERS, *_REALS]
-        for batch in self.export.events(_TABLE, wanted):
+        for batch in self.export.events(_TABLE, fields):
             self._take(batch)
         for columns_open in self.open:
             start = columns_open["start_ns"]
@@ -97,15 +97,15 @@ class Nvtx:
                 continue
             texts, ids = batch.texts("text", 500), batch.ints("textId")
             category, domain, thread = (batch.ints(name) for name in ("category", "domainId", "globalTid"))
-            for at in rows[:100_000].tolist():
-                text = texts[at] or strings.get(int(ids[at]), "")
-                pid = pid_of(int(thread[at]))
-                if kind[at] == nsys.NVTX_DOMAIN:
-                    self.domains[pid, int(domain[at])] = text
-                elif kind[at] == nsys.NVTX_CATEGORY:
-                    self.categories[pid, int(domain[at]), int(category[at])] = text
+            for row in rows[:100_000].tolist():
+                text = texts[row] or strings.get(int(ids[row]), "")
+                pid = pid_of(int(thread[row]))
+                if kind[row] == nsys.NVTX_DOMAIN:
+                    self.domains[pid, int(domain[row])] = text
+                elif kind[row] == nsys.NVTX_CATEGORY:
+                    self.categories[pid, int(domain[row]), int(category[row])] = text
                 elif text:
-                    self.lanes.threads[int(thread[at])] = text[:80]
+                    self.lanes.threads[int(thread[row])] = text[:80]
         build.integrity.notes += [f"NVTX domains: {', '.join(sorted({name for name in self.domains.values() if name}))[:500]}."
                                   ] if any(self.domains.values()) else []
 
@@ -120,23 +120,23 @@ class Nvtx:
         start, end = batch.ints("start"), batch.ints("end")
         timed = is_on_clock(start) & ~names
         build.integrity.drop("rows without a start", int(np.count_nonzero(~names & ~timed)))
-        known = marks | pairs | ranges
-        build.integrity.drop("NVTX records of a kind that is not known here", int(np.count_nonzero(timed & ~known)))
-        kept = timed & known
+        is_known = marks | pairs | ranges
+        build.integrity.drop("NVTX records of a kind that is not known here", int(np.count_nonzero(timed & ~is_known)))
+        is_kept = timed & is_known
         # 2021's schema could not say "no end" and wrote 0
-        endless = kept & ~marks & (~is_on_clock(end) | ((end == 0) & (start > 0)))
+        endless = is_kept & ~marks & (~is_on_clock(end) | ((end == 0) & (start > 0)))
         build.integrity.repair("NVTX ranges that never ended: drawn to the last record", int(np.count_nonzero(endless)))
-        ended = np.where(marks | endless | ~kept, start, end)
-        self.last_ns = max(self.last_ns, int(ended[kept].max(initial=0)))
+        ended = np.where(marks | endless | ~is_kept, start, end)
+        self.last_ns = max(self.last_ns, int(ended[is_kept].max(initial=0)))
         thread = batch.ints("globalTid")
         track = np.where(pairs, per_value(thread, self._pairs), self.lanes.of_threads(thread))
         columns: dict[str, Any] = {
             "start_ns": start, "dur_ns": ended - start, "name": self._names(batch), "track": track.astype(np.int32),
             "category": np.full(batch.count, int(Category.ANNOTATION), np.uint8), "instant": marks,
             "detail": self._details(batch, thread)}
-        self._colours(batch, columns["name"], kept)
-        kept = kept & ~self._python_samples(batch, np.flatnonzero(kept & marks), start, thread)
-        whole = kept & ~endless
+        self._colours(batch, columns["name"], is_kept)
+        is_kept = is_kept & ~self._python_samples(batch, np.flatnonzero(is_kept & marks), start, thread)
+        whole = is_kept & ~endless
         build.add(**(columns if whole.all() else {key: values[whole] for key, values in columns.items()}))
         if endless.any():
             self.open.append({key: values[endless] for key, values in columns.items() if key != "dur_ns"})
@@ -194,14 +194,14 @@ class Nvtx:
 
         def detail_number(values: tuple[int, ...]) -> int:
             pid, domain, category, value = values
-            said: dict[str, Any] = {}
+            detail: dict[str, Any] = {}
             if name := self.domains.get((pid, domain)):
-                said["domain"] = name
+                detail["domain"] = name
             if category not in (MISSING, 0):
-                said["category"] = self.categories.get((pid, domain, category), category)
+                detail["category"] = self.categories.get((pid, domain, category), category)
             if value >= 0:
-                said["payload"] = payload[1][value]
-            text = json.dumps(said, ensure_ascii=False, default=str) if said else ""
+                detail["payload"] = payload[1][value]
+            text = json.dumps(detail, ensure_ascii=False, default=str) if detail else ""
             return build.details[text] if text and (text in build.details or len(build.details) < MAX_DETAILS) else -1
 
         return per_row([pids, batch.ints("domainId"), batch.ints("category"), payload[0]], detail_number)
@@ -210,29 +210,29 @@ class Nvtx:
         """Per row the number of its payload in the list (-1: none): a number, or JSON text."""
         number = np.full(batch.count, -1, np.int64)
         values: list[Any] = []
-        seen: dict[Any, int] = {}
+        number_by_value: dict[Any, int] = {}
         def set_value(at: int, value: Any) -> None:
-            if (type(value), value) not in seen:
-                seen[type(value), value] = len(values)
+            if (type(value), value) not in number_by_value:
+                number_by_value[type(value), value] = len(values)
                 values.append(value)
-            number[at] = seen[type(value), value]
+            number[at] = number_by_value[type(value), value]
 
         for column in _INTEGERS:
             if batch.has(column):
                 values_of_column = batch.ints(column)
-                for at in np.flatnonzero(values_of_column != MISSING).tolist():
-                    set_value(at, int(values_of_column[at]))
+                for row in np.flatnonzero(values_of_column != MISSING).tolist():
+                    set_value(row, int(values_of_column[row]))
         for column in _REALS:
             if batch.has(column):
                 real = batch.floats(column)
-                for at in np.flatnonzero(np.isfinite(real)).tolist():
-                    set_value(at, float(real[at]))
+                for row in np.flatnonzero(np.isfinite(real)).tolist():
+                    set_value(row, float(real[row]))
         if batch.has("jsonTextId"):
             texts = batch.ints("jsonTextId")
-            for at in np.flatnonzero(texts != MISSING).tolist():
-                set_value(at, self.export.strings.get(int(texts[at]), "")[:4_000])
+            for row in np.flatnonzero(texts != MISSING).tolist():
+                set_value(row, self.export.strings.get(int(texts[row]), "")[:4_000])
         if batch.has("jsonText"):
-            for at, text in enumerate(batch.texts("jsonText", 4_000)):
+            for row, text in enumerate(batch.texts("jsonText", 4_000)):
                 if text:
-                    set_value(at, text)
+                    set_value(row, text)
         return number, values

@@ -89,8 +89,8 @@ def _export(nsys: str, report: Path, out: Path, source: Source, version: str) ->
     limit = min(max(_FREE_BYTES, EXPANSION * size), source.limits.expanded_bytes)
     command = [sys.executable, "-I", str(CHILD), str(MEMORY_BYTES), str(CPU_S), str(limit), nsys, "export", "--type", "sqlite",
                "--force-overwrite", "true", "--output", str(out), str(report)]
-    with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, cwd=report.parent,
+    with tempfile.TemporaryFile() as output:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=report.parent,
                                  env={"PATH": os.environ.get("PATH", ""), "HOME": str(report.parent), "TMPDIR": str(report.parent),
                                       "LC_ALL": "C"}, start_new_session=True)
         try:
@@ -98,8 +98,8 @@ def _export(nsys: str, report: Path, out: Path, source: Source, version: str) ->
         finally:
             _end(child)
         if ended or child.returncode or not out.is_file():
-            said.seek(max(0, said.tell() - 4_000))
-            why = ended or _last(said.read().decode("utf-8", "replace")) or f"it ended with status {child.returncode}"
+            output.seek(max(0, output.tell() - 4_000))
+            why = ended or _last(output.read().decode("utf-8", "replace")) or f"it ended with status {child.returncode}"
             raise TraceError("nsys export", f"this worker's `nsys` could not export the report{_version_text(version)}: {why}",
                              _hint(version))
 

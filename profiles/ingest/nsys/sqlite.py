@@ -90,10 +90,10 @@ def _diagnostics(export: Export) -> list[str]:
     for batch in export.events("DIAGNOSTIC_EVENT", ["severity", "text"]):
         severity = batch.ints("severity", WARNING)
         for level, text in zip(severity.tolist(), batch.texts("text", 1_000), strict=True):
-            said = (text or "").strip()[:400]
+            note = (text or "").strip()[:400]
             texts = warned if level >= WARNING else informed
-            if said in texts or len(texts) < _NOTES:
-                texts[said] = texts.get(said, 0) + 1
+            if note in texts or len(texts) < _NOTES:
+                texts[note] = texts.get(note, 0) + 1
             else:
                 export.integrity.drop(f"messages of nsys beyond the first {_NOTES}")
     export.integrity.notes += [f"nsys says{f' ({count} times)' if count > 1 else ''}: {text}" for text, count in warned.items()]
@@ -120,11 +120,11 @@ def _rank(export: Export) -> int | None:
 
 def _metadata(export: Export) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
-    for table, wanted in (("META_DATA_EXPORT", _EXPORT), ("TARGET_INFO_SYSTEM_ENV", _SYSTEM)):
+    for table, key_by_name in (("META_DATA_EXPORT", _EXPORT), ("TARGET_INFO_SYSTEM_ENV", _SYSTEM)):
         for batch in export.descriptions(table, ["name", "value"]):
             for name, value in zip(batch.texts("name", 200), batch.texts("value", 200), strict=True):
-                if name in wanted and value:
-                    metadata.setdefault(wanted[name], value)
+                if name in key_by_name and value:
+                    metadata.setdefault(key_by_name[name], value)
     return metadata
 
 
@@ -194,7 +194,7 @@ class _Ends:
 def _memory(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
     """Allocations and frees of the device, added up."""
     kinds = export.label("ENUM_CUDA_MEM_KIND", MEMORY_KINDS)
-    held: dict[int, int] = {}
+    level_by_track: dict[int, int] = {}
     for batch in export.events("CUDA_GPU_MEMORY_USAGE_EVENTS",
                                ["start", "deviceId", "globalPid", "bytes", "memKind", "memoryOperationType"]):
         time, size = batch.ints("start"), batch.ints("bytes")
@@ -206,6 +206,6 @@ def _memory(export: Export, lanes: Lanes, build: TraceBuilder) -> None:
         for number in np.unique(track[good]).tolist():
             rows = np.flatnonzero(good & (track == number))
             rows = rows[stable_order(time[rows])]
-            level: Ints = held.get(number, 0) + np.cumsum(change[rows])
-            held[number] = int(level[-1])
+            level: Ints = level_by_track.get(number, 0) + np.cumsum(change[rows])
+            level_by_track[number] = int(level[-1])
             build.add_samples(track[rows], time[rows], level.astype(np.float64))

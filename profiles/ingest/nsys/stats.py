@@ -40,8 +40,8 @@ _TITLES = (
 
 
 def title(table: Table) -> str:
-    known = next((name for columns, name in _TITLES if table.has(*columns)), "nsys stats")
-    return known if not table.title or f"({table.title})" in known else f"{known.split(' (')[0]} ({table.title})"
+    report_name = next((name for columns, name in _TITLES if table.has(*columns)), "nsys stats")
+    return report_name if not table.title or f"({table.title})" in report_name else f"{report_name.split(' (')[0]} ({table.title})"
 
 
 def summary(tables: list[Table], integrity: Integrity) -> Summary:
@@ -91,11 +91,11 @@ def _category(name: str) -> str:
 
 
 def _summary_table(table: Table) -> SummaryTable:
-    columns = [table.column_header(at) for at in range(len(table.names))]
+    columns = [table.column_header(index) for index in range(len(table.names))]
     return SummaryTable(
         title(table),
         [SummaryColumn(name, "count" if name in _COUNTS else unit, text) for name, unit, text in columns],
-        [[table.value(row, at, text) for at, (_, _, text) in enumerate(columns)] for row in table.rows],
+        [[table.value(row, index, text) for index, (_, _, text) in enumerate(columns)] for row in table.rows],
         note="As nsys stats summed it; percentages are of this table, rounded to 0.1.")
 
 
@@ -119,11 +119,11 @@ def sniff(head: bytes) -> bool:
 
 def _first_object(text: str) -> bool:
     """Is the first JSON object a row of a table?"""
-    at = re.search(r"^\s*\[\s*(?=\{)", text, re.MULTILINE)
-    if at is None:
+    match = re.search(r"^\s*\[\s*(?=\{)", text, re.MULTILINE)
+    if match is None:
         return False
     try:
-        first, _ = json.JSONDecoder().raw_decode(text, at.end())
+        first, _ = json.JSONDecoder().raw_decode(text, match.end())
     except (ValueError, RecursionError):
         return False
     return isinstance(first, dict) and is_header(list(first))
@@ -279,22 +279,22 @@ def _json_tables(source: Source, integrity: Integrity) -> list[Table]:
 def _objects(source: Source) -> Iterator[object]:
     """Every object of the arrays; None for what cannot be decoded (the file is cut there)."""
     decoder = json.JSONDecoder()
-    text, at, more = "", 0, True
+    text, position, more = "", 0, True
     while more:
         block = source.read(_BLOCK_BYTES)
         more = bool(block)
-        text, at = text[at:] + block.decode("utf-8", "replace"), 0
+        text, position = text[position:] + block.decode("utf-8", "replace"), 0
         source.progress("reading", 0)
         if len(text) > _MAX_LINE_CHARS:
             raise TraceError(f"byte {source.position}", "a row longer than any that nsys stats writes", _HINT)
-        while (start := text.find("{", at)) >= 0:
+        while (start := text.find("{", position)) >= 0:
             try:
-                value, at = decoder.raw_decode(text, start)
+                value, position = decoder.raw_decode(text, start)
             except (ValueError, RecursionError):
-                at = start
+                position = start
                 break
             yield value
         else:
-            at = len(text)
-    if text[at:].strip():
+            position = len(text)
+    if text[position:].strip():
         yield None

@@ -82,18 +82,18 @@ class Table:
         """The decimal sign of this file's numbers."""
         if self._decimal is None:
             text = {self.place[name] for name in ("name", "range", "operation", "kernel name", "api name") if name in self.place}
-            self._decimal = decimal_sign(str(cell) for row in self.rows[:LOCALE_ROWS] for at, cell in enumerate(row)
-                                         if at not in text and isinstance(cell, str))
+            self._decimal = decimal_sign(str(cell) for row in self.rows[:LOCALE_ROWS] for place, cell in enumerate(row)
+                                         if place not in text and isinstance(cell, str))
         return self._decimal
 
     def text(self, row: list[Any], name: str) -> str:
-        at = self.place.get(name)
-        return str(row[at]).strip() if at is not None and row[at] is not None else ""
+        place = self.place.get(name)
+        return str(row[place]).strip() if place is not None and row[place] is not None else ""
 
     def number(self, row: list[Any], name: str) -> int | float | None:
         """Return a cell in base units (ns, bytes); whole where the file's is."""
-        at = self.place.get(name)
-        return None if at is None else self.cell(row, at)
+        place = self.place.get(name)
+        return None if place is None else self.cell(row, place)
 
     def cell(self, row: list[Any], index: int) -> int | float | None:
         factor, _ = UNITS.get(self.unit(index), (Decimal(1), ""))
@@ -182,9 +182,9 @@ def title(table: Table) -> str:
     """The report's name: as the file says, else by its columns."""
     if table.title:
         return table.title
-    known = (("kernel start", "cuda_kern_exec_trace"), ("strm", "cuda_gpu_trace"), ("lvl", "nvtx_pushpop_trace"),
-             ("rangeid", "nvtx_startend_trace"), ("corrid", "cuda_api_trace"))
-    return next((name for column, name in known if table.has(column)), "trace")
+    reports = (("kernel start", "cuda_kern_exec_trace"), ("strm", "cuda_gpu_trace"), ("lvl", "nvtx_pushpop_trace"),
+               ("rangeid", "nvtx_startend_trace"), ("corrid", "cuda_api_trace"))
+    return next((name for column, name in reports if table.has(column)), "trace")
 
 
 def trace(source: Source, tables: list[Table], integrity: Integrity) -> Trace:
@@ -198,10 +198,10 @@ def trace(source: Source, tables: list[Table], integrity: Integrity) -> Trace:
             rounded += _take(table, rows, build, devices)
             source.progress("columns", first + len(rows))
     integrity.remark("copies and sets whose size nsys stats rounded to 0.001 of its unit", rounded)
-    made = build.finish(devices=[Device(index, name) for index, name in sorted(devices.items())],
-                        metadata={"reports": ", ".join(dict.fromkeys(map(title, tables)))})
+    result = build.finish(devices=[Device(index, name) for index, name in sorted(devices.items())],
+                          metadata={"reports": ", ".join(dict.fromkeys(map(title, tables)))})
     integrity.settle()
-    return made
+    return result
 
 
 def _take(table: Table, rows: list[list[Any]], build: TraceBuilder, devices: dict[int, str]) -> int:
@@ -211,11 +211,11 @@ def _take(table: Table, rows: list[list[Any]], build: TraceBuilder, devices: dic
     rounded = 0
     for columns in there:
         values: dict[str, list[Any]] = {}
-        for at, row in enumerate(rows):
+        for index, row in enumerate(rows):
             start, dur = table.whole(row, columns[0]), table.whole(row, columns[1])
             if start is None or dur is None:
                 continue
-            lost[at] = False
+            lost[index] = False
             for key, value in _event(table, row, columns, build, devices).items():
                 values.setdefault(key, []).append(value)
             values.setdefault("start_ns", []).append(start)

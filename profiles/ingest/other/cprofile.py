@@ -55,15 +55,15 @@ def sniff(head: bytes) -> bool:
     small = head[1] & 0x7F == ord(")") and head[2] == 3
     if not small and not (head[1] & 0x7F == ord("(") and head[2:6] == b"\3\0\0\0"):
         return False
-    at = 3 if small else 6
-    kind = head[at] & 0x7F
+    offset = 3 if small else 6
+    kind = head[offset] & 0x7F
     if kind in b"zZ":
-        at += 2 + head[at + 1]
-    elif kind in _TEXTS and len(head) >= at + 5:
-        at += 5 + struct.unpack_from("<I", head, at + 1)[0]
+        offset += 2 + head[offset + 1]
+    elif kind in _TEXTS and len(head) >= offset + 5:
+        offset += 5 + struct.unpack_from("<I", head, offset + 1)[0]
     else:
         return False
-    return at < len(head) and head[at] & 0x7F in _NUMBERS
+    return offset < len(head) and head[offset] & 0x7F in _NUMBERS
 
 
 def read(source: Source) -> Summary:
@@ -112,8 +112,8 @@ def _take(key: Any, value: Any, contents: _Contents, integrity: Integrity) -> No
         integrity.repair("functions whose callers are not a dict: shown without them")
         return
     left = max(0, MAX_CALLS - integrity.kinds.get("calls", 0))
-    for caller, said in callers[:left]:
-        _take_call(_function(caller), function, said, contents, integrity)
+    for caller, numbers in callers[:left]:
+        _take_call(_function(caller), function, numbers, contents, integrity)
     _count_record(integrity, "calls", len(callers) - left, f"pairs of caller and callee beyond the first {MAX_CALLS:,}")
 
 
@@ -200,10 +200,10 @@ def _place(function: Function) -> str | None:
 
 def _metadata(contents: _Contents) -> dict[str, Any]:
     """Return the sums that pstats prints first, and a sentence with the function of most own time."""
-    sums = [each for _, each in contents.functions]
-    own_ns, calls = sum(each.own_ns or 0 for each in sums), sum(each.calls or 0 for each in sums)
+    sums = [entry for _, entry in contents.functions]
+    own_ns, calls = sum(entry.own_ns or 0 for entry in sums), sum(entry.calls or 0 for entry in sums)
     (_, _, name), most = max(contents.functions, key=lambda pair: pair[1].own_ns or 0)
     share = f"; {name[:200]} itself takes {100 * (most.own_ns or 0) / own_ns:.1f} % of it" if own_ns else ""
-    return {"functions": len(sums), "calls": calls, "primitive calls": sum(each.primitive or 0 for each in sums),
+    return {"functions": len(sums), "calls": calls, "primitive calls": sum(entry.primitive or 0 for entry in sums),
             "own time": f"{own_ns / 1e9:.3f} s",
             "headline": f"{calls:,} calls of {len(sums):,} functions take {own_ns / 1e9:.3f} s{share}."}

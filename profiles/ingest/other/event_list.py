@@ -151,8 +151,8 @@ class _Reader:
         lane = self._lane(fields)
         if name is not None or duration is not None:
             self._event(lane, time_ns, duration, name or UNNAMED, fields)
-        kept = sum([self._sample(lane, time_ns, key, value) for key, value in numbers])
-        if name is None and duration is None and not kept:
+        sample_count = sum([self._sample(lane, time_ns, key, value) for key, value in numbers])
+        if name is None and duration is None and not sample_count:
             self._drop("whose numbers are all none, or of counters beyond the limit")
             return
         kind = "samples" if name is None and duration is None else "events"
@@ -198,11 +198,11 @@ class _Reader:
         values: dict[str, int | str] = {}
         for key, value in fields:
             if key.role == "lane" and value is not None:
-                found = lane_value(key.base, value)
-                if found is None:
+                lane_key = lane_value(key.base, value)
+                if lane_key is None:
                     self.integrity.remark(f"fields {', '.join(LANES)} that are no index or short text: left out")
                 else:
-                    values[key.base] = found
+                    values[key.base] = lane_key
         return Lane(values.get("rank"), values.get("gpu", values.get("device")), values.get("thread"))
 
     def _event(self, lane: Lane, time_ns: int, duration: tuple[Key, Any] | None, name: str, fields: list[tuple[Key, Any]]) -> None:
@@ -303,8 +303,8 @@ def _flatten(fields: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     out: list[tuple[str, Any]] = []
     for key, value in fields:
         inner = list(value.items())[:MAX_INNER] if isinstance(value, dict) else []
-        if inner and all(is_number(each) for _, each in inner):
-            out += [(f"{key} {name}", each) for name, each in inner]
+        if inner and all(is_number(number) for _, number in inner):
+            out += [(f"{key} {name}", number) for name, number in inner]
         else:
             out.append((key, value))
     return out

@@ -74,10 +74,10 @@ def _short_key(text: str) -> Key:
     if low in LANES:
         return Key("lane", low, 1)
     base, _, suffix = low.rpartition("_") if "_" in low else (low, "", "")
-    for role, known in (("clock", CLOCKS), ("duration", _DURATIONS), ("end", _ENDS)):
-        if low in known:
+    for role, names in (("clock", CLOCKS), ("duration", _DURATIONS), ("end", _ENDS)):
+        if low in names:
             return Key(role, low, _TIMES[""])
-        if suffix in _TIMES and base in known:
+        if suffix in _TIMES and base in names:
             return Key(role, base, _TIMES[suffix], suffix=suffix)
     if suffix in _TIMES and base in _LENGTHS:
         return Key("duration", base, _TIMES[suffix], suffix=suffix)
@@ -191,8 +191,8 @@ class JsonRecords:
 
     def _pass_damage(self, start: int, error: Exception) -> None:
         """Go on behind an object that cannot be decoded: where a `}` or a new line is followed by a `{`."""
-        known = isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated")
-        failed = error.pos if isinstance(error, json.JSONDecodeError) and known else len(self._text)
+        has_position = isinstance(error, json.JSONDecodeError) and not error.msg.startswith("Unterminated")
+        failed = error.pos if isinstance(error, json.JSONDecodeError) and has_position else len(self._text)
         following = _NEXT.search(self._text, start + 1)
         cut = not self._more and following is None and not self._text.rstrip().endswith(("}", "]"))
         self._lose("cut off by the end of the file" if cut else "damaged, nested too deeply or longer than 1 MB")

@@ -132,18 +132,18 @@ class MarshalWalk:
         return value
 
     def _next(self, stack: list[_Open], ends: bool) -> Any:
-        at, byte = self.at, self._take(1)[0]
+        start, byte = self.at, self._take(1)[0]
         code, flagged = chr(byte & ~_FLAG_REF), bool(byte & _FLAG_REF)
         self.values += 1
         if self.values > MAX_VALUES:
-            raise Damage(at, f"more than {MAX_VALUES:,} values")
+            raise Damage(start, f"more than {MAX_VALUES:,} values")
         if code == "0":
             if ends or (stack and stack[-1].left is None and len(stack[-1].items) % 2 == 0):
                 return _DICT_END
-            raise Damage(at, "the end of a dict where a value belongs")
+            raise Damage(start, "the end of a dict where a value belongs")
         if code in "(){[":
-            return self._open(at, code, flagged, len(stack))
-        value = self._scalar(at, code)
+            return self._open(start, code, flagged, len(stack))
+        value = self._scalar(start, code)
         if flagged and code not in _UNNUMBERED:
             self._refs.append(value)
         return value

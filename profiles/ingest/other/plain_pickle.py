@@ -73,24 +73,24 @@ class PlainPickle:
 
     def _walk(self) -> Any:
         reading = Opcodes(self._source)
-        known = {name: getattr(self, f"_{name.lower()}") for name in _CARRIED_OUT}
+        action_by_name = {name: getattr(self, f"_{name.lower()}") for name in _CARRIED_OUT}
         try:
             for opcode, argument, place in pickletools.genops(reading):  # type: ignore[arg-type]  # reads, readlines and tells
-                at = place or 0
+                offset = place or 0
                 self.opcodes += 1
                 if opcode.name in _MAKING:
                     self.values += 1
-                action: Callable[[Any], None] | None = known.get(opcode.name)
+                action: Callable[[Any], None] | None = action_by_name.get(opcode.name)
                 if action is None:
                     named = self._stack[-2:] if opcode.name == "STACK_GLOBAL" else [argument]
-                    raise _refusal(opcode.name, " ".join(each for each in named if isinstance(each, str)), at)
+                    raise _refusal(opcode.name, " ".join(part for part in named if isinstance(part, str)), offset)
                 try:
                     action(argument)
                 except (IndexError, KeyError, AttributeError, TypeError) as error:
-                    raise TraceError(f"byte {at}", f"a pickle that does not fit together at {opcode.name} ({_kind(error)})",
+                    raise TraceError(f"byte {offset}", f"a pickle that does not fit together at {opcode.name} ({_kind(error)})",
                                      _HINT) from None
                 if self.opcodes % _PROGRESS_OPCODES == 0:
-                    self._step(at)
+                    self._step(offset)
         except ValueError:              # a damaged opcode, or text that is none
             self._ended_early(reading.at)
         if len(self._stack) != 1 and self.cut_at is None:

@@ -150,9 +150,9 @@ def _invalid(data: bytes, message: str) -> TraceError:
     what = re.sub(r"\s*\(byte \d+\)", "", message)
     if byte is None:
         return TraceError("the tree", f"not a tree of Proton ({what})", _HINT)
-    at = int(byte[1])
-    line = data.count(b"\n", 0, at) + 1
-    return TraceError(f"line {line}, byte {at}", f"not valid JSON ({what.removeprefix('JSON is malformed: ')})", _HINT)
+    offset = int(byte[1])
+    line = data.count(b"\n", 0, offset) + 1
+    return TraceError(f"line {line}, byte {offset}", f"not valid JSON ({what.removeprefix('JSON is malformed: ')})", _HINT)
 
 
 def _scopes(root: Node, integrity: Integrity) -> list[Scope]:

@@ -80,7 +80,7 @@ class _Reader:
         names = [str(event.name) for event in chosen]
         tids = [event.tid if type(event.tid) is int and abs(event.tid) < 2**62 else MISSING for event in chosen]
         stream = np.array(tids, np.int64)
-        paths = [_scopes(each.call_stack) for each in args]
+        paths = [_scopes(arg.call_stack) for arg in args]
         category = [int(Category.COMMUNICATION if is_collective(name) else Category.COMPUTE) for name in names]
         self.builder.add(
             start_ns=start, dur_ns=dur, name=self.builder.names.column(names), category=np.array(category, np.uint8),
@@ -91,10 +91,10 @@ class _Reader:
         self._paths.append(np.array([self._numbers.setdefault(path, len(self._numbers)) for path in paths], np.int32))
 
     def _stream(self, number: int) -> int:
-        known = number != MISSING
+        is_set = number != MISSING
         return self.builder.track(("stream", number), lambda: Track(
-            kind="stream", name=f"stream {number}" if known else "stream", group="GPU", sort=max(-1, min(number, 2**31)), device=0,
-            stream=number if known else None))
+            kind="stream", name=f"stream {number}" if is_set else "stream", group="GPU", sort=max(-1, min(number, 2**31)), device=0,
+            stream=number if is_set else None))
 
     def _detail(self, path: tuple[str, ...]) -> int:
         return self.builder.details[msgspec.json.encode({"scopes": path}).decode()] if path else -1
@@ -112,17 +112,17 @@ class _Reader:
             scope = np.array(of_path, np.int64)[path]
             begins = np.flatnonzero(np.diff(scope, prepend=-2))
             last = np.maximum.reduceat(end, begins)
-            kept = np.flatnonzero(scope[begins] >= 0)
+            runs = np.flatnonzero(scope[begins] >= 0)
             names = [key[-1] for key in first]
             self.builder.add(
-                start_ns=start[begins[kept]], dur_ns=last[kept] - start[begins[kept]],
-                name=self.builder.names.column([names[number] for number in scope[begins[kept]].tolist()]),
-                category=np.full(kept.size, int(Category.GPU_ANNOTATION), np.uint8), track=np.full(kept.size, track, np.int32),
-                device=np.zeros(kept.size, np.int64))
+                start_ns=start[begins[runs]], dur_ns=last[runs] - start[begins[runs]],
+                name=self.builder.names.column([names[number] for number in scope[begins[runs]].tolist()]),
+                category=np.full(runs.size, int(Category.GPU_ANNOTATION), np.uint8), track=np.full(runs.size, track, np.int32),
+                device=np.zeros(runs.size, np.int64))
 
 
 def _scopes(call_stack: Any) -> tuple[str, ...]:
     """The scopes around a kernel: without ROOT and the kernel itself."""
     if not isinstance(call_stack, list):
         return ()
-    return tuple(str(each)[:1000] for each in call_stack[1:-1][:MAX_DEPTH])
+    return tuple(str(scope)[:1000] for scope in call_stack[1:-1][:MAX_DEPTH])

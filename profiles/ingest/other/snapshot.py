@@ -222,5 +222,5 @@ def _settings(value: Any) -> str:
     """The allocator's settings that are not off, as one line."""
     if type(value) is not dict:
         return ""
-    shown = [f"{key}={each}" for key, each in list(value.items())[:40] if type(each) in (str, int, float, bool) and each]
+    shown = [f"{key}={entry}" for key, entry in list(value.items())[:40] if type(entry) in (str, int, float, bool) and entry]
     return ", ".join(shown)[:500]

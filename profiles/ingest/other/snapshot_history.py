@@ -45,14 +45,14 @@ class Stacks:
         """
         if number < 0:
             return ""
-        known = self._sites.get(number)
-        if known is None:
+        site_line = self._sites.get(number)
+        if site_line is None:
             frames, python = self._split(number)
             own = [frame for frame in python if not any(part in frame["filename"] for part in _OWN)]
             further = [frame for frame in frames if not _text(frame.get("name")).startswith(_INNERMOST)]
             chosen = next(iter(own or python or further or frames), None)
-            known = self._sites[number] = _line(chosen) if chosen else ""
-        return known
+            site_line = self._sites[number] = _line(chosen) if chosen else ""
+        return site_line
 
     def lines(self, number: int) -> list[str]:
         """Innermost first, at most MAX_LINES: Python frames where there are any."""

@@ -38,14 +38,14 @@ class State:
         self._stuck: dict[int, int] = {}         # unused bytes in segments of which something is in use
 
     def take(self, segments: Any) -> None:
-        seen: set[int] = set()
+        list_ids: set[int] = set()
         for segment in segments if type(segments) is list else []:
             self.integrity.records_read += 1
             device = whole(segment.get("device"), MAX_DEVICES) if type(segment) is dict else MAX_DEVICES
-            if device >= MAX_DEVICES or type(segment.get("blocks")) is not list or id(segment["blocks"]) in seen:
+            if device >= MAX_DEVICES or type(segment.get("blocks")) is not list or id(segment["blocks"]) in list_ids:
                 self.integrity.drop("a segment without blocks of its own, or of an impossible GPU")
                 continue
-            seen.add(id(segment["blocks"]))                        # a pickle may hold one list in many places
+            list_ids.add(id(segment["blocks"]))                        # a pickle may hold one list in many places
             now = self._now.setdefault(device, {"allocated": 0, "active": 0, "reserved": 0})
             for name, key in (("allocated", "allocated_size"), ("active", "active_size"), ("reserved", "total_size")):
                 now[name] += whole(segment.get(key))
@@ -84,12 +84,12 @@ class State:
             "stuck_bytes": self._stuck.get(device, 0), "largest_unused_bytes": 0, "unused_blocks": 0, "used_blocks": 0,
             "segments": 0} for device, now in sorted(self._now.items())}
         for block in self.blocks:
-            one = out[block.device]
+            sums = out[block.device]
             if block.state == "inactive":
-                one["unused_bytes"] += block.size
-                one["unused_blocks"] += 1
-                one["largest_unused_bytes"] = max(one["largest_unused_bytes"], block.size)
-            one["used_blocks"] += block.state == _ACTIVE
+                sums["unused_bytes"] += block.size
+                sums["unused_blocks"] += 1
+                sums["largest_unused_bytes"] = max(sums["largest_unused_bytes"], block.size)
+            sums["used_blocks"] += block.state == _ACTIVE
         for segment, _, _ in self.segments:
             out[whole(segment.get("device"))]["segments"] += 1
         return list(out.values())
@@ -111,10 +111,10 @@ def _text(value: Any) -> str:
 def headline(histories: Sequence[History], state: State) -> str:
     """The sentence at the top: the GPU whose peak is the highest, or that holds most."""
     peaks = [(int(history.levels["allocated"].max()), history.device) for history in histories if history.time_ns]
-    held = [(now["allocated"], device) for device in state.devices() if (now := state.bytes_now(device))]
-    if not peaks and not held:
+    totals = [(now["allocated"], device) for device in state.devices() if (now := state.bytes_now(device))]
+    if not peaks and not totals:
         return ""
-    most, device = max(peaks or held)
+    most, device = max(peaks or totals)
     text = f"GPU {device} has {_si(most)} allocated {'at the peak' if peaks else 'at this moment'}"
     now = state.bytes_now(device)
     if now and now["reserved"]:
@@ -134,11 +134,11 @@ def _si(size: float) -> str:
 def tables(histories: Sequence[History], state: State, stacks: Stacks) -> list[SummaryTable]:
     """Return all tables that have rows."""
     zero = min((time for history in histories for time in history.time_ns), default=0)
-    made = [_overview_table(histories, state, zero)]
-    made += [_peak_table(history, stacks) for history in histories]
-    made += [_held_table(state, stacks), _failure_table(histories, stacks, zero), _segment_table(state),
-             _block_table(state, stacks)]
-    return with_rows(made)
+    all_tables = [_overview_table(histories, state, zero)]
+    all_tables += [_peak_table(history, stacks) for history in histories]
+    all_tables += [_held_table(state, stacks), _failure_table(histories, stacks, zero), _segment_table(state),
+                   _block_table(state, stacks)]
+    return with_rows(all_tables)
 
 
 def _overview_table(histories: Sequence[History], state: State, zero_ns: int) -> SummaryTable:
@@ -178,16 +178,16 @@ def _state_cells(device: int, state: State) -> list[Cell]:
 def _peak_table(history: History, stacks: Stacks) -> SummaryTable:
     """Who had asked for the bytes that were allocated at the peak."""
     level = history.levels["allocated"]
-    at = int(np.argmax(level)) if level.size else 0
+    peak_index = int(np.argmax(level)) if level.size else 0
     sums: dict[int, list[int]] = {}
     size = history.rounded_sizes().tolist()
     for began, ended in history.alive:
-        if began <= at and (ended < 0 or ended > at):
+        if began <= peak_index and (ended < 0 or ended > peak_index):
             entry = sums.setdefault(history.stack[began], [0, 0])
             entry[0] += size[began]
             entry[1] += 1
-    peak = int(level[at]) if level.size else 0
-    earlier = peak - sum(each[0] for each in sums.values())
+    peak = int(level[peak_index]) if level.size else 0
+    earlier = peak - sum(stack_sums[0] for stack_sums in sums.values())
     rows = _by_stack(sums, stacks, peak)
     if earlier > 0:
         rows.append([earlier, 100.0 * earlier / peak, None, "allocated before the recording's first entry", None])
@@ -201,9 +201,9 @@ def _by_stack(sums: dict[int, list[int]], stacks: Stacks, everything: int) -> Ce
         [size, 100.0 * size / everything if everything else None, count, stacks.site(stack) or "no stack was recorded",
          "\n".join(stacks.lines(stack))[:3000] if stack >= 0 else None] for stack, (size, count) in ordered[:TOP_STACKS]]
     if len(ordered) > TOP_STACKS:
-        rest = [each for _, each in ordered[TOP_STACKS:]]
-        size = sum(each[0] for each in rest)
-        rows.append([size, 100.0 * size / everything if everything else None, sum(each[1] for each in rest),
+        rest = [stack_sums for _, stack_sums in ordered[TOP_STACKS:]]
+        size = sum(stack_sums[0] for stack_sums in rest)
+        rows.append([size, 100.0 * size / everything if everything else None, sum(stack_sums[1] for stack_sums in rest),
                      f"{len(rest)} further stacks", None])
     return rows
 
@@ -219,7 +219,7 @@ def _held_table(state: State, stacks: Stacks) -> SummaryTable:
             entry = sums.setdefault(block.stack, [0, 0])
             entry[0] += block.size
             entry[1] += 1
-    everything = sum(each[0] for each in sums.values())
+    everything = sum(stack_sums[0] for stack_sums in sums.values())
     return SummaryTable("In use at the end, by who asked for it", _stack_columns(), _by_stack(sums, stacks, everything))
 
 

@@ -61,12 +61,12 @@ class Arguments:
         if not raws and not category:
             return -1, row
         key = (category, *raws)
-        known: dict[Any, int] = sequence.details
-        detail = known.get(key)
+        detail_by_key: dict[Any, int] = sequence.details
+        detail = detail_by_key.get(key)
         if detail is None:
-            if len(known) >= _KNOWN_TEXTS:
-                known.clear()
-            detail = known[key] = self._detail({"category": category} if category else {}, raws, sequence)
+            if len(detail_by_key) >= _KNOWN_TEXTS:
+                detail_by_key.clear()
+            detail = detail_by_key[key] = self._detail({"category": category} if category else {}, raws, sequence)
         return detail, row
 
     def table(self) -> Ints:
@@ -88,26 +88,26 @@ class Arguments:
 
     def _split(self, raws: Any, sequence: Any) -> tuple[list[bytes], int]:
         """Annotations that stay text, and the row of those that are columns."""
-        kept: list[bytes] = []
+        raw_texts: list[bytes] = []
         values: list[int] = []
         columns = sequence.columns
         for raw in raws:
             column = columns.get(raw[1]) if len(raw) > 2 and raw[0] == 8 and raw[1] < 128 else self._column(raw, sequence)
             if column is None:
-                kept.append(raw)
+                raw_texts.append(raw)
             elif column >= 0:
                 values = values or _UNKNOWN.copy()
                 values[column] = self._number(raw, sequence)
                 if column in _SHOWN:
-                    kept.append(raw)
+                    raw_texts.append(raw)
         if not values:
-            return kept, -1
+            return raw_texts, -1
         self.correlation = values[CORRELATION]
         self._waiting.extend(values)
         self._rows += 1
         if len(self._waiting) > _SPILL_NUMBERS:
             self._spill()
-        return kept, self._rows - 1
+        return raw_texts, self._rows - 1
 
     def _column(self, raw: bytes, sequence: Any) -> int | None:
         try:
@@ -134,14 +134,14 @@ class Arguments:
 
     def _detail(self, shown: dict[str, Any], raws: Any, sequence: Any) -> int:
         """Number of the JSON text, put together from the texts of single annotations, which mostly come again."""
-        known: dict[bytes, str] = sequence.fragments
+        fragment_by_raw: dict[bytes, str] = sequence.fragments
         parts, size = [msgspec.json.encode(shown).decode()[1:-1]] if shown else [], 0
         for count, raw in enumerate(raws):
-            fragment = known.get(raw)
+            fragment = fragment_by_raw.get(raw)
             if fragment is None:
-                if len(known) >= _KNOWN_TEXTS:
-                    known.clear()
-                fragment = known[raw] = self._fragment(raw, sequence)
+                if len(fragment_by_raw) >= _KNOWN_TEXTS:
+                    fragment_by_raw.clear()
+                fragment = fragment_by_raw[raw] = self._fragment(raw, sequence)
             size += len(fragment)
             if count >= MAX_VALUES or size > MAX_DETAIL_CHARS:
                 self.integrity.repair(f"slices with more than {MAX_VALUES} arguments or {MAX_DETAIL_CHARS} characters of them: "
@@ -172,10 +172,10 @@ class Arguments:
         if depth > MAX_DEPTH or left[0] < 0:
             return "…"
         if annotation.dict_entries:
-            return {self._name(each, sequence): self._value(each, sequence, depth + 1, left)
-                    for each in annotation.dict_entries[:left[0] + 1]}
+            return {self._name(entry, sequence): self._value(entry, sequence, depth + 1, left)
+                    for entry in annotation.dict_entries[:left[0] + 1]}
         if annotation.array_values:
-            return [self._value(each, sequence, depth + 1, left) for each in annotation.array_values[:left[0] + 1]]
+            return [self._value(element, sequence, depth + 1, left) for element in annotation.array_values[:left[0] + 1]]
         kind = annotation.WhichOneof("union_1")
         if kind is None:
             return None
@@ -207,9 +207,9 @@ def _nested_value(value: Any, depth: int, left: list[int]) -> Any:
         return "…"
     if value.dict_keys:
         pairs = zip(value.dict_keys, value.dict_values, strict=False)
-        return {text(key)[:200]: _nested_value(each, depth + 1, left) for key, each in pairs}
+        return {text(key)[:200]: _nested_value(member, depth + 1, left) for key, member in pairs}
     if value.array_values:
-        return [_nested_value(each, depth + 1, left) for each in value.array_values[:left[0] + 1]]
+        return [_nested_value(element, depth + 1, left) for element in value.array_values[:left[0] + 1]]
     for kind in ("int_value", "bool_value", "string_value", "double_value"):
         if value.HasField(kind):
             inner = getattr(value, kind)

@@ -148,11 +148,11 @@ class Events:
     def name(self, fields: dict[Any, Any], sequence: Sequence) -> int:
         iid = fields.get(_NAME_IID)
         if iid is not None:
-            known = sequence.names.get(iid)
-            if known is None:
+            number = sequence.names.get(iid)
+            if number is None:
                 self.integrity.repair("names whose text the file does not hold any more")
                 return self.unnamed
-            return known
+            return number
         return self.builder.names[text(clip_bytes(fields[_NAME], 4 * NAME_CHARS))] if _NAME in fields else self.unnamed
 
     def category(self, fields: dict[Any, Any], sequence: Sequence) -> tuple[int, int]:
@@ -163,7 +163,7 @@ class Events:
         iids, texts = fields.get(_CATEGORY_IIDS, ()), fields.get(_CATEGORIES, ())
         best = _NO_CATEGORY
         for number, code in [*(sequence.categories.get(iid, best) for iid in iids[:64]),
-                             *(sequence.category(text(each[:1000])) for each in texts[:64])]:
+                             *(sequence.category(text(raw_text[:1000])) for raw_text in texts[:64])]:
             if code != UNKNOWN:
                 return number, code
             best = best if best[0] >= 0 else (number, code)
@@ -288,9 +288,9 @@ def _only(values: Ints) -> int | None:
 
 def _along_x(total: Ints) -> Ints:
     out = np.full((total.size, 3), MISSING, np.int64)
-    known = (total != MISSING) & (total > 0)
-    out[known] = 1
-    out[known, 0] = total[known]
+    is_known = (total != MISSING) & (total > 0)
+    out[is_known] = 1
+    out[is_known, 0] = total[is_known]
     return out
 
 

@@ -39,8 +39,8 @@ class Gpu:
         self._samples: list[tuple[int, int, int, float]] = []
 
     def info(self, message: Any) -> None:
-        for index, each in enumerate(message.gpus[:1024]):
-            self.names[index] = text((each.name or each.model)[:200])
+        for index, gpu in enumerate(message.gpus[:1024]):
+            self.names[index] = text((gpu.name or gpu.model)[:200])
 
     def counters(self, message: Any, sequence: Sequence, now: int, clock: int) -> None:
         """Take a GpuCounterEvent: what its counters are called, or their values."""
@@ -76,8 +76,8 @@ class Gpu:
     def stage(self, message: Any, sequence: Sequence, now: int, clock: int) -> None:
         """Take a GpuRenderStageEvent: a slice on one of the GPU's queues."""
         if message.HasField("specifications"):
-            self._queues = [text(each.name[:300]) for each in message.specifications.hw_queue[:1000]]
-            self._stages = [text(each.name[:300]) for each in message.specifications.stage[:1000]]
+            self._queues = [text(spec.name[:300]) for spec in message.specifications.hw_queue[:1000]]
+            self._stages = [text(spec.name[:300]) for spec in message.specifications.stage[:1000]]
         if not message.HasField("duration") and not message.event_id and not message.name:
             return                                          # it only carried the specifications
         stage = sequence.specifications.get(message.stage_iid, "")
@@ -85,7 +85,7 @@ class Gpu:
             stage = self._stages[message.stage_id]
         name = self._name(message, sequence) or stage or "render stage"
         gpu, queue = message.gpu_id, message.hw_queue_iid or message.hw_queue_id
-        detail = {text(each.name[:200]): text(each.value[:2000]) for each in message.extra_data[:100]}
+        detail = {text(field.name[:200]): text(field.value[:2000]) for field in message.extra_data[:100]}
         detail |= {"stage": stage} if stage and stage != name else {}
         api = sequence.contexts.get(message.context)
         detail |= {"process": str(api[0])} if api else {}
@@ -99,8 +99,8 @@ class Gpu:
 
     def _name(self, message: Any, sequence: Sequence) -> str:
         if message.HasField("name_iid"):
-            known = sequence.names.get(message.name_iid)
-            return str(self.builder.names.values_in_order[known]) if known is not None else ""
+            number = sequence.names.get(message.name_iid)
+            return str(self.builder.names.values_in_order[number]) if number is not None else ""
         return text(message.name[:4 * NAME_CHARS])
 
     def _queue(self, message: Any, sequence: Sequence, gpu: int, queue: int) -> int:

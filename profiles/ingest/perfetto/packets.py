@@ -123,15 +123,15 @@ class Packets:
     def __iter__(self) -> Iterator[Any]:
         reading = self._more()
         while reading:
-            at = 0
+            offset = 0
             while True:
-                stop, count = self._frames(at)
+                stop, count = self._frames(offset)
                 if not count:
                     break
-                yield from self._decode(self._data[at:stop])
-                at = stop
-            self._start += at
-            self._data = self._data[at:]
+                yield from self._decode(self._data[offset:stop])
+                offset = stop
+            self._start += offset
+            self._data = self._data[offset:]
             odd = self._odd() if self._data else _MORE
             if odd == _STOP:
                 return
@@ -209,15 +209,15 @@ class Packets:
 
     def _one_by_one(self, data: bytes) -> Iterator[Any]:
         """The packets of a batch in which at least one cannot be decoded."""
-        at = 0
-        while at < len(data):
-            body, length = _varint(data, at + 1)
+        offset = 0
+        while offset < len(data):
+            body, length = _varint(data, offset + 1)
             try:
-                yield from Trace.FromString(data[at:body + length]).packet
+                yield from Trace.FromString(data[offset:body + length]).packet
             except DecodeError:
                 self.integrity.records_read += 1
                 self.integrity.drop("a packet that could not be decoded")
-            at = body + length
+            offset = body + length
 
     def _unpack(self, packet: Any) -> Iterator[Any]:
         try:
@@ -255,7 +255,7 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
 def data_of(packet: Any) -> str:
     """Name what a packet holds beside the fields read: "trace_config", "field 123"."""
     unknown = UnknownFieldSet(packet)
-    numbers = [field.number for field, _ in packet.ListFields()] + [unknown[at].field_number for at in range(len(unknown))]
+    numbers = [field.number for field, _ in packet.ListFields()] + [unknown[index].field_number for index in range(len(unknown))]
     number = next((number for number in numbers if number not in ENVELOPE), 0)
     return DATA.get(number, f"field {number}") if number else "empty"
 
@@ -265,11 +265,11 @@ def looks_like(head: bytes) -> bool:
 
     XSpace (XProf) starts with the same byte, but its planes have fields 1 to 6 only.
     """
-    at = 0
+    offset = 0
     for _ in range(_LOOKED_AT):
-        if at >= len(head) or head[at] != _PACKET:
+        if offset >= len(head) or head[offset] != _PACKET:
             return False
-        body, length = _varint(head, at + 1)
+        body, length = _varint(head, offset + 1)
         if body < 0 or length > MAX_PACKET_BYTES:
             return False
         numbers = _field_numbers(head[body:body + length])
@@ -277,26 +277,26 @@ def looks_like(head: bytes) -> bool:
             return False
         if numbers & _TELLING:
             return True
-        at = body + length
+        offset = body + length
     return False
 
 
 def _field_numbers(packet: bytes) -> set[int] | None:
     """Numbers of a packet's fields as far as it is there; None where one has a type that no packet's field has."""
-    at, numbers = 0, set[int]()
-    while 0 <= at < len(packet):
-        at, tag = _varint(packet, at)
+    offset, numbers = 0, set[int]()
+    while 0 <= offset < len(packet):
+        offset, tag = _varint(packet, offset)
         number, kind = tag >> 3, tag & 7
-        if at > 0 and number in _TYPES and _TYPES[number] != kind:
+        if offset > 0 and number in _TYPES and _TYPES[number] != kind:
             return None
-        numbers.add(number if at > 0 else 0)
-        if kind == 2 and at > 0:
-            at, length = _varint(packet, at)
-            at = at + length if at > 0 else at
-        elif kind == 0 and at > 0:
-            at, _ = _varint(packet, at)
+        numbers.add(number if offset > 0 else 0)
+        if kind == 2 and offset > 0:
+            offset, length = _varint(packet, offset)
+            offset = offset + length if offset > 0 else offset
+        elif kind == 0 and offset > 0:
+            offset, _ = _varint(packet, offset)
         elif kind in (1, 5):
-            at += 8 if kind == 1 else 4
-        elif at > 0:
+            offset += 8 if kind == 1 else 4
+        elif offset > 0:
             return None
     return numbers

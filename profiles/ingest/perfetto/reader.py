@@ -149,8 +149,8 @@ class _Reader:
         collecting = gc.isenabled()
         gc.disable()                     # packets and rows hold no cycles: walking them costs a tenth
         try:
-            read = self._packets()
-            self.integrity.records_read += read
+            count = self._packets()
+            self.integrity.records_read += count
         finally:
             if collecting:
                 gc.enable()
@@ -180,9 +180,9 @@ class _Reader:
 
     def _packets(self) -> int:
         """Take all packets: first what one says about its sequence, then its data. Returns how many there were."""
-        read, sequences, kinds, take, clock_of = 0, self.sequences, self.kinds, self.events.take, self.clocks.numbers
+        count, sequences, kinds, take, clock_of = 0, self.sequences, self.kinds, self.events.take, self.clocks.numbers
         for packet in Packets(self.source, self.integrity):
-            read += 1
+            count += 1
             number = packet.trusted_packet_sequence_id
             sequence = sequences.get(number) or self._sequence(number)
             flags = packet.sequence_flags
@@ -204,9 +204,9 @@ class _Reader:
                     take(event, kind, sequence, *self._time(packet, event, sequence))
             else:
                 self._other(packet, sequence)
-            if read % _PROGRESS_PACKETS == 0:
-                self._advance(read)
-        return read
+            if count % _PROGRESS_PACKETS == 0:
+                self._advance(count)
+        return count
 
     def _state(self, packet: Any, sequence: Sequence, flags: int) -> bool:
         """Follow the sequence's incremental state; False where the packet needs one that was lost."""
@@ -278,8 +278,8 @@ class _Reader:
         elif kind == "system_info":
             self._system(packet.system_info)
         elif kind == "trace_stats":
-            lost = sum(each.chunks_overwritten + each.chunks_discarded + each.trace_writer_packet_loss
-                       for each in packet.trace_stats.buffer_stats)
+            lost = sum(stats.chunks_overwritten + stats.chunks_discarded + stats.trace_writer_packet_loss
+                       for stats in packet.trace_stats.buffer_stats)
             if lost:
                 self.integrity.notes.append(f"The recording itself lost data: {lost} chunks or packets were overwritten or "
                                             "discarded because its buffers were full.")

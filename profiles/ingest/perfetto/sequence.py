@@ -110,7 +110,7 @@ class Clocks:
         return steps[::-1]
 
     def _step(self, here: Any, there: Any) -> tuple[Ints, Ints]:
-        pairs = sorted((each[here], each[there]) for each in self._snapshots if here in each and there in each)
+        pairs = sorted((snapshot[here], snapshot[there]) for snapshot in self._snapshots if here in snapshot and there in snapshot)
         table = np.array(pairs, np.int64)
         return table[:, 0].copy(), table[:, 1].copy()
 
@@ -177,24 +177,24 @@ class Sequence:
         """Take interned texts. An id that is given anew has its new meaning from here on."""
         if len(self.names) + len(self.strings) > MAX_INTERNED:
             return
-        for each in data.event_names:
-            self.names[each.iid] = self._names[text(clip_bytes(each.name, 4 * NAME_CHARS))]
-        for each in data.event_categories:
-            self.categories[each.iid] = self.category(text(each.name[:1000]))
-        for each in data.debug_annotation_names:
-            name = self.annotations[each.iid] = text(each.name[:1000])
-            self.columns[each.iid] = COLUMNS.get(name)
+        for event_name in data.event_names:
+            self.names[event_name.iid] = self._names[text(clip_bytes(event_name.name, 4 * NAME_CHARS))]
+        for category in data.event_categories:
+            self.categories[category.iid] = self.category(text(category.name[:1000]))
+        for annotation in data.debug_annotation_names:
+            name = self.annotations[annotation.iid] = text(annotation.name[:1000])
+            self.columns[annotation.iid] = COLUMNS.get(name)
             self.details, self.fragments = {}, {}
-        for each in data.debug_annotation_string_values:
-            self.strings[each.iid] = text(each.name[:8000])
-        for each in data.source_locations:
-            self.locations[each.iid] = location(each)
-        for each in data.graphics_contexts:
-            self.contexts[each.iid] = (each.pid, each.api)
-        for each in data.gpu_specifications:
-            self.specifications[each.iid] = text(each.name[:1000])
-        for each in data.gpu_counter_descriptors:
-            self.gpu_counters[each.iid] = each.counter_descriptor
+        for string in data.debug_annotation_string_values:
+            self.strings[string.iid] = text(string.name[:8000])
+        for place in data.source_locations:
+            self.locations[place.iid] = location(place)
+        for context in data.graphics_contexts:
+            self.contexts[context.iid] = (context.pid, context.api)
+        for spec in data.gpu_specifications:
+            self.specifications[spec.iid] = text(spec.name[:1000])
+        for descriptor in data.gpu_counter_descriptors:
+            self.gpu_counters[descriptor.iid] = descriptor.counter_descriptor
 
     def category(self, name: str) -> tuple[int, int]:
         """Return number and code of a category by its text."""

@@ -89,12 +89,12 @@ class Tracks:
             node.pid, node.tid = message.pid, message.tid
 
     def process_tree(self, message: Any) -> None:
-        for each in message.processes:
-            if each.cmdline:
-                self._remember(self.processes, each.pid, text(each.cmdline[0][:500]))
-        for each in message.threads:
-            if each.name:
-                self._remember(self.threads, (each.tgid, each.tid), text(each.name[:500]))
+        for process in message.processes:
+            if process.cmdline:
+                self._remember(self.processes, process.pid, text(process.cmdline[0][:500]))
+        for thread in message.threads:
+            if thread.name:
+                self._remember(self.threads, (thread.tgid, thread.tid), text(thread.name[:500]))
 
     def _remember(self, names: dict[Any, str], key: Any, name: str) -> None:
         if len(names) < MAX_DESCRIPTORS or key in names:

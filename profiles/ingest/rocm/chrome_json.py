@@ -60,7 +60,7 @@ class _Gather(Gather):
         """Put the ns in the place of what was cut to µs."""
         spans = [record for record in records if record.ph == "X" and b'Ns"' in bytes(record.args)]
         args, _ = decode_args(TimeArgs, [record.args for record in spans])
-        begin, end, duration = (optional(getattr(each, name) for each in args) for name in ("begin_ns", "end_ns", "duration_ns"))
+        begin, end, duration = (optional(getattr(arg, name) for arg in args) for name in ("begin_ns", "end_ns", "duration_ns"))
         stated = np.where(duration >= 0, duration, np.where((begin > 0) & (end >= begin), end - begin, MISSING))
         for record, begin_ns, duration_ns in zip(spans, begin.tolist(), stated.tolist(), strict=True):
             if duration_ns >= 0:
@@ -76,7 +76,7 @@ class _Arguments(Arguments):
     def work(self, raws: list[Any], rows: Rows, on_gpu: Bools, out: Columns) -> None:
         super().work(raws, rows, on_gpu, out)
         args, _ = decode_args(PlaceArgs, raws)
-        for values in (optional(each.queue for each in args), optional(each.stream for each in args)):
+        for values in (optional(arg.queue for arg in args), optional(arg.stream for arg in args)):
             out["stream"][rows] = np.where(on_gpu & (values != MISSING), values, out["stream"][rows])
 
 

@@ -140,11 +140,11 @@ class _Process:
         for batch in self.export.descriptions(f"rocpd_info_agent{self.suffix}", columns):
             indices = [batch.ints(column).tolist() for column in columns[1:4]]
             texts = {column: batch.texts(column, 200) for column in columns[4:]}
-            for at, key in enumerate(batch.ints("id").tolist()):
-                if texts["type"][at] == "GPU":
-                    index = next((values[at] for values in indices if 0 <= values[at] < 4096), len(self.devices))
+            for row, key in enumerate(batch.ints("id").tolist()):
+                if texts["type"][row] == "GPU":
+                    index = next((values[row] for values in indices if 0 <= values[row] < 4096), len(self.devices))
                     self.agents[key] = index
-                    self.devices[index] = Device(index, next((text for column in columns[5:] if (text := texts[column][at])), ""))
+                    self.devices[index] = Device(index, next((text for column in columns[5:] if (text := texts[column][row])), ""))
 
     def _read_counters(self) -> dict[int, dict[str, float]]:
         """Values of hardware counters by the event of their dispatch: of several instances the sum."""
@@ -191,7 +191,7 @@ class _Process:
         return {name: [None if value == MISSING else value for value in values.tolist()] for name, values in out.items()}
 
     def _kernels(self, rows: Rows, batch: Batch) -> None:
-        at = self._place(batch)
+        run = self._place(batch)
         sizes = np.stack([batch.ints(column, 0) for column in _SIZES], axis=1).tolist()
         lds, scratch, kernels = (batch.ints(column, 0).tolist()
                                  for column in ("group_segment_size", "private_segment_size", "kernel_id"))
@@ -199,36 +199,36 @@ class _Process:
             name, registers, accumulation, scalars = self.symbols.get(kernels[i], (f"kernel {kernels[i]}", 0, 0, 0))
             x, y, z, *block = sizes[i]
             work_items, group = (x, y, z) if x and y and z else None, (block[0], block[1], block[2]) if all(block) else None
-            rows.kernel(at["start"][i], at["end"][i], name, self._gpu(at["agent_id"][i]), stream=at["stream_id"][i],
-                        queue=at["queue_id"][i], correlation=at["correlation"][i], work_items=work_items, block=group,
+            rows.kernel(run["start"][i], run["end"][i], name, self._gpu(run["agent_id"][i]), stream=run["stream_id"][i],
+                        queue=run["queue_id"][i], correlation=run["correlation"][i], work_items=work_items, block=group,
                         registers=registers or None, lds_bytes=lds[i], pid=self.pid,
                         details={"accumulation VGPRs": accumulation, "SGPRs": scalars, "scratch bytes": scratch[i],
-                                 **self.counters.get(at["event"][i] or 0, {})})
+                                 **self.counters.get(run["event"][i] or 0, {})})
 
     def _copies(self, rows: Rows, batch: Batch) -> None:
-        at = self._place(batch)
+        run = self._place(batch)
         names, sources, targets, sizes = (batch.ints(name).tolist() for name in ("name_id", "src_agent_id", "dst_agent_id", "size"))
         for i in range(batch.count):
-            rows.copy(at["start"][i], at["end"][i], self.strings.get(names[i], ""), self._gpu(sources[i]), self._gpu(targets[i]),
-                      size=sizes[i], stream=at["stream_id"][i], queue=at["queue_id"][i], correlation=at["correlation"][i],
+            rows.copy(run["start"][i], run["end"][i], self.strings.get(names[i], ""), self._gpu(sources[i]), self._gpu(targets[i]),
+                      size=sizes[i], stream=run["stream_id"][i], queue=run["queue_id"][i], correlation=run["correlation"][i],
                       pid=self.pid)
 
     def _regions(self, rows: Rows, batch: Batch) -> None:
-        at = self._place(batch)
+        run = self._place(batch)
         for i, (name, further) in enumerate(zip(batch.ints("name_id").tolist(), batch.texts("extdata"), strict=True)):
-            domain = self.strings.get(at["category"][i] or -1, "")
+            domain = self.strings.get(run["category"][i] or -1, "")
             text = self.strings.get(name, f"region {name}")
             if "MARKER" in domain.upper():
                 text = _message(further) or text
-            rows.call(at["start"][i], at["end"][i], text, domain, self.pid, self._thread(at["tid"][i]),
-                      correlation=at["correlation"][i])
+            rows.call(run["start"][i], run["end"][i], text, domain, self.pid, self._thread(run["tid"][i]),
+                      correlation=run["correlation"][i])
 
     def _allocations(self, rows: Rows, batch: Batch) -> None:
-        at = self._place(batch)
+        run = self._place(batch)
         for i, (kind, size) in enumerate(zip(batch.texts("type", 100), batch.ints("size", 0).tolist(), strict=True)):
-            rows.call(at["start"][i], at["end"][i], f"memory {(kind or 'allocation').lower()}", "MEMORY_ALLOCATION", self.pid,
-                      self._thread(at["tid"][i]), correlation=at["correlation"][i],
-                      details={"bytes": size, "GPU": self._gpu(at["agent_id"][i])})
+            rows.call(run["start"][i], run["end"][i], f"memory {(kind or 'allocation').lower()}", "MEMORY_ALLOCATION", self.pid,
+                      self._thread(run["tid"][i]), correlation=run["correlation"][i],
+                      details={"bytes": size, "GPU": self._gpu(run["agent_id"][i])})
 
     def _gpu(self, agent: int | None) -> int | None:
         return self.agents.get(agent) if agent is not None else None

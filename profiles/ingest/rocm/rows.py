@@ -147,8 +147,8 @@ def number_at_end(text: str) -> int | None:
 
 def settle(rows: Sequence[Rows], integrity: Integrity) -> None:
     """Hand over all rows and say how many records were kept."""
-    for each in rows:
-        each.flush()
+    for part in rows:
+        part.flush()
     integrity.settle()
 
 

@@ -70,10 +70,10 @@ class _Reader:
     def _read_launch_calls(self) -> set[int]:
         """Calls whose grid is in work-items: those of hipExtModuleLaunchKernel and hipHccModuleLaunchKernel."""
         table = self.export.database.tables.get("rocpd_api")
-        wanted = [number for number, text in self.strings.items() if _WORK_ITEMS.match(text)]
+        name_ids = [number for number, text in self.strings.items() if _WORK_ITEMS.match(text)]
         out: set[int] = set()
-        for batch in self.export.database.batches(table, ["id", "apiName_id"]) if table and wanted else ():
-            out.update(batch.ints("id", MISSING)[np.isin(batch.ints("apiName_id", MISSING), wanted)].tolist())
+        for batch in self.export.database.batches(table, ["id", "apiName_id"]) if table and name_ids else ():
+            out.update(batch.ints("id", MISSING)[np.isin(batch.ints("apiName_id", MISSING), name_ids)].tolist())
         return out
 
     @staticmethod
@@ -118,7 +118,7 @@ class _Reader:
 
     def _readings(self, batch: Batch) -> None:
         """What rocm-smi said while the program ran: clocks, power. The table states no unit."""
-        build, kept = self.rows.build, 0
+        build, count = self.rows.build, 0
         texts = zip(batch.texts("monitorType", 100), batch.texts("value", 100), strict=True)
         for device, start, (what, text) in zip(batch.ints("deviceId").tolist(), batch.ints("start").tolist(), texts, strict=True):
             try:
@@ -129,8 +129,8 @@ class _Reader:
                 continue
             track = build.track(("monitor", device, what), partial(_counter, device, what or "reading"))
             build.add_samples(np.array([track], np.int32), np.array([start], np.int64), np.array([value], np.float64))
-            kept += 1
-        self.rows.integrity.drop("readings without a number, a time or a GPU", batch.count - kept)
+            count += 1
+        self.rows.integrity.drop("readings without a number, a time or a GPU", batch.count - count)
 
     def _calls(self, batch: Batch) -> None:
         columns = [[None if value == MISSING else value for value in batch.ints(name).tolist()]

@@ -73,10 +73,10 @@ def read(source: Source) -> Trace | Report:
     devices: dict[int, Device] = {}
     metadata: dict[str, Any] = {}
     for place, process in enumerate(document.processes[:4096]):
-        one = _Process(process, place)
-        devices |= one.devices
-        metadata |= one.metadata()
-        one.read(rows, integrity)
+        reader = _Process(process, place)
+        devices |= reader.devices
+        metadata |= reader.metadata()
+        reader.read(rows, integrity)
     rows.flush()
     if not rows.build.rows:
         for place, process in enumerate(document.processes[:4096]):
@@ -98,10 +98,10 @@ class _Process:
     def __init__(self, process: Process, place: int) -> None:
         self.process, self.place = process, place
         self.pid = _whole(_dict(process.metadata).get("pid"))
-        self.symbols = {_whole(each.get("kernel_id")): each for each in _dicts(process.kernel_symbols)}
-        self.kinds = [_dict(each) for each in _list(_dict(process.strings).get("buffer_records"))]
+        self.symbols = {_whole(symbol.get("kernel_id")): symbol for symbol in _dicts(process.kernel_symbols)}
+        self.kinds = [_dict(record) for record in _list(_dict(process.strings).get("buffer_records"))]
         messages = _dicts(_dict(process.strings).get("marker_api"))
-        self.messages = {_whole(each.get("key")): str(each.get("value")) for each in messages}
+        self.messages = {_whole(message.get("key")): str(message.get("value")) for message in messages}
         self.agents: dict[int | None, int] = {}
         self.devices: dict[int, Device] = {}
         for agent in _dicts(process.agents):
@@ -159,14 +159,14 @@ class _Process:
                   correlation=self._correlation(record), details={"bytes": _whole(record.allocation_size)})
 
     def read_counters(self, counters: CounterRows) -> None:
-        names = {_handle(each.get("id")): str(each.get("name"))[:200] for each in _dicts(self.process.counters)}
+        names = {_handle(entry.get("id")): str(entry.get("name"))[:200] for entry in _dicts(self.process.counters)}
         for item in _plain((self.process.callback_records or {}).get("counter_collection")):
             counters.integrity.records_read += 1
             data = _dict(item.get("dispatch_data"))
             info = _dict(data.get("dispatch_info"))
             symbol = _dict(self.symbols.get(_whole(info.get("kernel_id"))))
-            values = [(names.get(counter := _handle(each.get("counter_id"))) or f"counter {counter}", float(each["value"]))
-                      for each in _dicts(item.get("records")) if isinstance(each.get("value"), (int, float))]
+            values = [(names.get(counter := _handle(record.get("counter_id"))) or f"counter {counter}", float(record["value"]))
+                      for record in _dicts(item.get("records")) if isinstance(record.get("value"), (int, float))]
             index = self._gpu(info.get("agent_id"))
             counters.add((self.place, _whole(info.get("dispatch_id"))), _symbol_name(symbol, info),
                          self.devices.get(index if index is not None else -1) or Device(index or 0, ""), values,
@@ -235,7 +235,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in _list(value) if isinstance(each, dict)]
+    return [element for element in _list(value) if isinstance(element, dict)]
 
 
 def _whole(value: Any) -> int | None:

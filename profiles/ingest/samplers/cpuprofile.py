@@ -152,7 +152,7 @@ def _flatten(raw: msgspec.Raw) -> list[_Node | None]:
     while waiting:
         node = waiting.pop()
         children = node.children or []
-        line, column = (None if each is None else each - 1 for each in (node.lineNumber, node.columnNumber))
+        line, column = (None if number is None else number - 1 for number in (node.lineNumber, node.columnNumber))
         call = _Call(node.functionName, node.url, line, column)
         out.append(_Node(node.id, call, None, [child.id for child in children]))
         waiting += reversed(children)
@@ -205,7 +205,7 @@ def _measure(tree: _Tree) -> int:
 
 def _read_samples(document: _Document, tree: _Tree, integrity: Integrity) -> tuple[Int32, Ints, int]:
     """Return what each sample shows and when, in order of time, and the end of the last."""
-    places = [np.array([tree.places_by_id.get(each, _NONE) for each in piece], np.int32)
+    places = [np.array([tree.places_by_id.get(node_id, _NONE) for node_id in piece], np.int32)
               for piece in iterate_elements(document.samples, NUMBERS, int)]
     place = np.concatenate(places) if places else np.empty(0, np.int32)
     times, good = _sample_times(document, integrity)
@@ -238,7 +238,7 @@ def _sample_times(document: _Document, integrity: Integrity) -> tuple[Ints, Bool
     """Return the time of each sample in ns, and which are believable."""
     deltas = bool(bytes(document.timeDeltas)) and not _is_old(document)
     raw = document.timeDeltas if deltas else document.timestamps
-    parts = [np.array([MISSING if (ns := to_ns(each, 1_000)) is None else ns for each in piece], np.int64)
+    parts = [np.array([MISSING if (ns := to_ns(sample_time, 1_000)) is None else ns for sample_time in piece], np.int64)
              for piece in iterate_elements(raw, NUMBERS, int | float)]
     values = np.concatenate(parts) if parts else np.empty(0, np.int64)
     good = values != MISSING
@@ -275,8 +275,8 @@ def _draw(slices: StackSlices, tree: _Tree, frames: Frames, samples: tuple[Int32
     changes = np.flatnonzero(np.diff(shown, prepend=_NONE - 2))
     collector = frames.add(_COLLECTOR, {}, Category.OTHER)
     under = _NONE                                    # the stack below the garbage collector
-    for at in range(0, changes.size, 65_536):
-        here = changes[at:at + 65_536]
+    for start in range(0, changes.size, 65_536):
+        here = changes[start:start + 65_536]
         for number, node, at_ns in zip(here.tolist(), shown[here].tolist(), times[here].tolist(), strict=True):
             if slices.full:
                 integrity.drop(f"samples beyond the first {MAX_SLICES:,} slices", shown.size - number)
@@ -301,5 +301,5 @@ def _switch(slices: StackSlices, tree: _Tree, before: int, node: int, at_ns: int
         else:
             before = parent[before]
     slices.keep(depth[node] + 1 if node >= 0 else 0, at_ns)
-    for each in reversed(opened):
-        slices.open(tree.frame[each], at_ns)
+    for call in reversed(opened):
+        slices.open(tree.frame[call], at_ns)

@@ -94,8 +94,8 @@ class StackSlices:
     def show(self, stack: list[int], before: list[int], at_ns: int) -> None:
         """Replace the open stack `before` by `stack`."""
         same = 0
-        for one, other in zip(stack, before, strict=False):
-            if one != other:
+        for new_frame, other in zip(stack, before, strict=False):
+            if new_frame != other:
                 break
             same += 1
         self.keep(same, at_ns)
@@ -170,11 +170,11 @@ def decode_document(data: bytes, form: Any, integrity: Integrity) -> Any:
 
 
 def _give_up(data: bytes, error: Exception) -> bytes:
-    message, at = str(error), _BYTE.search(str(error))
+    message, match = str(error), _BYTE.search(str(error))
     if "truncated" in message:
         raise TraceError(f"byte {len(data)}", "the file ends in the middle, before anything that could be read", _HINT)
     what = _BYTE.sub("", message).removeprefix("JSON is malformed: ").strip()
-    raise TraceError(f"byte {at[1]}" if at else "the document", f"not a profile as its tool writes it ({what})", _HINT)
+    raise TraceError(f"byte {match[1]}" if match else "the document", f"not a profile as its tool writes it ({what})", _HINT)
 
 
 def _close_cut(data: bytes, error: Exception) -> bytes:
@@ -222,18 +222,18 @@ def iterate_elements(raw: msgspec.Raw, boundary: re.Pattern[bytes], form: Any) -
     if text[:1] != b"[":
         return
     decoder = msgspec.json.Decoder(list[form])
-    at, end = 1, len(text) - 1
-    while at < end:
-        match = boundary.search(text, at + PIECE_BYTES) if at + PIECE_BYTES < end else None
+    start, end = 1, len(text) - 1
+    while start < end:
+        match = boundary.search(text, start + PIECE_BYTES) if start + PIECE_BYTES < end else None
         stop, following = (match.start(), match.end()) if match else (end, end)
-        yield _decode_piece(decoder, form, b"".join((b"[", text[at:stop], b"]")))
-        at = following
+        yield _decode_piece(decoder, form, b"".join((b"[", text[start:stop], b"]")))
+        start = following
 
 
 def _decode_piece(decoder: msgspec.json.Decoder[Any], form: Any, piece: bytes) -> list[Any]:
     try:
-        found: list[Any] = decoder.decode(piece)
-        return found
+        elements: list[Any] = decoder.decode(piece)
+        return elements
     except _ERRORS:
         pass
     try:
@@ -243,7 +243,7 @@ def _decode_piece(decoder: msgspec.json.Decoder[Any], form: Any, piece: bytes) -
     if raws is None:
         raise TraceError("the document", "a list whose elements cannot be told apart", _HINT)
     single = msgspec.json.Decoder(form)
-    return [_decode_one(single, bytes(each)) for each in raws]
+    return [_decode_one(single, bytes(raw)) for raw in raws]
 
 
 def _decode_one(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
@@ -260,8 +260,8 @@ def _decode_one(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
 def decode_text(raw: msgspec.Raw) -> str | None:
     """Return a short text of the document, None where it is none."""
     text = bytes(raw)
-    found = _decode_one(msgspec.json.Decoder(str), text) if 2 < len(text) < 4000 else None
-    return found[:400] if found else None
+    short_text = _decode_one(msgspec.json.Decoder(str), text) if 2 < len(text) < 4000 else None
+    return short_text[:400] if short_text else None
 
 
 def to_ns(value: Any, scale: int) -> int | None:

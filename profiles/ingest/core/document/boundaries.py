@@ -62,10 +62,10 @@ def split_end(text: bytes, bare: bool) -> tuple[dict[str, Any] | None, int]:
         keys = msgspec.json.decode(body)
         return (keys if isinstance(keys, dict) else None), len(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        found = _BYTE.search(str(error))
-        if found is None:
+        match = _BYTE.search(str(error))
+        if match is None:
             return None, len(text)
-        end = int(found[1]) - 1
+        end = int(match[1]) - 1
         while end and body[end - 1:end] != b"}":            # the byte that the decoder names is behind the blanks that follow
             end -= 1
         try:
@@ -176,14 +176,14 @@ def attempt(data: bytes, pos: int, end: int, closed: bool) -> Outcome:
     except msgspec.ValidationError:
         return _decode_loosely(text, pos)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        at = _byte(error)
-        if at is not None and _TRAILING in str(error):
-            close = text.rindex(b"]", 0, at) + 1
+        offset = _byte(error)
+        if offset is not None and _TRAILING in str(error):
+            close = text.rindex(b"]", 0, offset) + 1
             try:
                 return Outcome(True, EVENTS.decode(text[:close]), close=pos + close - 1, text=text[:close])
             except msgspec.ValidationError:
                 return _decode_loosely(text[:close], pos)._replace(close=pos + close - 1)
-        return Outcome(False, [], None if at is None else pos + max(at - 1, 0), error=error)
+        return Outcome(False, [], None if offset is None else pos + max(offset - 1, 0), error=error)
 
 
 def _decode_loosely(text: bytes, pos: int) -> Outcome:
@@ -191,18 +191,18 @@ def _decode_loosely(text: bytes, pos: int) -> Outcome:
     try:
         values = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        at = _byte(error)
-        if at is not None and _TRAILING in str(error):
-            close = text.rindex(b"]", 0, at) + 1
+        offset = _byte(error)
+        if offset is not None and _TRAILING in str(error):
+            close = text.rindex(b"]", 0, offset) + 1
             return _decode_loosely(text[:close], pos)._replace(close=pos + close - 1)
-        return Outcome(False, [], None if at is None else pos + max(at - 1, 0), error=error)
+        return Outcome(False, [], None if offset is None else pos + max(offset - 1, 0), error=error)
     events = [event_of(value) for value in values if isinstance(value, dict)]
     return Outcome(True, events, strangers=len(values) - len(events))
 
 
 def event_of(record: dict[str, Any]) -> Event:
-    known = {key: record[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id") if key in record}
-    return Event(**known, args=msgspec.Raw(msgspec.json.encode(record.get("args") or {})))
+    fields = {key: record[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur", "id") if key in record}
+    return Event(**fields, args=msgspec.Raw(msgspec.json.encode(record.get("args") or {})))
 
 
 def _byte(error: Exception) -> int | None:

@@ -131,11 +131,11 @@ class Cursor(ABC):
     def source(self) -> str:
         """Read a name as the source has it: `3foo`."""
         length = self.number()
-        found = self.text[self.at:self.at + length]
-        if not length or len(found) < length:
+        word = self.text[self.at:self.at + length]
+        if not length or len(word) < length:
             raise NotMangled
         self.at += length
-        return "(anonymous namespace)" if found.startswith("_GLOBAL__N") else found
+        return "(anonymous namespace)" if word.startswith("_GLOBAL__N") else word
 
     # -- bounds
 

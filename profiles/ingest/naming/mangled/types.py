@@ -32,38 +32,38 @@ def read_reference(cursor: Cursor) -> str:
 def read_type(cursor: Cursor) -> Text:
     """Read one type."""
     cursor.enter()
-    found = _read_type(cursor)
+    text = _read_type(cursor)
     cursor.leave()
-    check_length(found[0] + found[1])
-    return found
+    check_length(text[0] + text[1])
+    return text
 
 
 def read_types(cursor: Cursor, ends: str) -> str:
     """Read types as a list of parameters, to one of the characters `ends` or to the end."""
-    found: list[str] = []
+    texts: list[str] = []
     while cursor.at < len(cursor.text) and cursor.text[cursor.at] not in ends:
-        found.extend(read_expansion(cursor) if cursor.take("Dp") else [join(read_type(cursor))])
-        check_length("".join(found[-2:]))
-    if sum(map(len, found)) > MOST_CHARS:
+        texts.extend(read_expansion(cursor) if cursor.take("Dp") else [join(read_type(cursor))])
+        check_length("".join(texts[-2:]))
+    if sum(map(len, texts)) > MOST_CHARS:
         raise NotMangled
-    return "" if found == ["void"] else ", ".join(found)
+    return "" if texts == ["void"] else ", ".join(texts)
 
 
 def read_expansion(cursor: Cursor) -> list[str]:
     """Read a pattern over a pack, behind `Dp`, once for every element of the pack."""
-    start, seen, outer = cursor.at, len(cursor.seen), (cursor.pack, cursor.pack_size)
-    found: list[str] = []
+    start, seen_count, outer = cursor.at, len(cursor.seen), (cursor.pack, cursor.pack_size)
+    texts: list[str] = []
     cursor.pack, cursor.pack_size = 0, None
     while True:
         cursor.at = start
-        del cursor.seen[seen:]
-        found.append(join(read_type(cursor)))
+        del cursor.seen[seen_count:]
+        texts.append(join(read_type(cursor)))
         size = cursor.pack_size
         cursor.pack += 1
-        if size is None or cursor.pack >= size or len(found) > 200:
+        if size is None or cursor.pack >= size or len(texts) > 200:
             break
     cursor.pack, cursor.pack_size = outer
-    return found if size is None or size else []
+    return texts if size is None or size else []
 
 
 def _read_type(cursor: Cursor) -> Text:
@@ -99,10 +99,10 @@ def _read_type(cursor: Cursor) -> Text:
     if here == "T" and cursor.text[cursor.at + 1] in "sue":
         cursor.at += 2
     elif here == "T" or (here == "S" and not cursor.peek("St")):
-        found = cursor.parameter() if here == "T" else cursor.substitution()
+        text = cursor.parameter() if here == "T" else cursor.substitution()
         if cursor.peek("I"):
-            return cursor.remember((join(found) + cursor.template_arguments(), ""))
-        return found
+            return cursor.remember((join(text) + cursor.template_arguments(), ""))
+        return text
     return cursor.remember((cursor.name()[0], ""))
 
 
@@ -171,14 +171,14 @@ _SUFFIXES = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
 def read_template_arguments(cursor: Cursor, own: bool = False) -> str:
     """Read `I…E`; `own`: they are those of the function itself, to which `T_` refers."""
     cursor.need("I")
-    found: list[list[Text]] = []
+    arguments: list[list[Text]] = []
     if own:
-        cursor.arguments = found
+        cursor.arguments = arguments
     outer, cursor.in_lambda = cursor.in_lambda, False
     while not cursor.take("E"):
-        found.append(_read_argument(cursor))
+        arguments.append(_read_argument(cursor))
     cursor.in_lambda = outer
-    text = ", ".join(join(each) for values in found for each in values)
+    text = ", ".join(join(value) for values in arguments for value in values)
     return check_length(f"<{text} >" if text.endswith(">") else f"<{text}>")
 
 
@@ -202,7 +202,7 @@ def _read_argument(cursor: Cursor) -> list[Text]:
         if cursor.peek("L"):
             return [(_read_literal(cursor), "")]
         if cursor.take("Dp"):
-            return [(each, "") for each in read_expansion(cursor)]
+            return [(type_text, "") for type_text in read_expansion(cursor)]
         return [read_type(cursor)]
     finally:
         cursor.leave()
