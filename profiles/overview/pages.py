@@ -33,7 +33,7 @@ from profiles.profile.finding_selectors import finding_lines, integrity_card, is
 from profiles.profile.selectors import sort_columns, time_by_bound, top_kernels
 from profiles.retention.services import freed_bytes
 from profiles.theme import cached_figure
-from profiles.topics.selectors import lines_without_doubt, topic_lines
+from profiles.topics.selectors import NUMBERS_OF, lines_without_doubt, topic_lines
 from profiles.topics.time import overview as time_overview
 from profiles.upload import request_services, services, waiting_services
 
@@ -128,7 +128,9 @@ def _ready_context(profile: Profile, sort: str) -> dict[str, Any]:
                                  "steps": any(gpu["steps"] for gpu in needed.numbers.get("gpus", ()))}
         leads = findings[:1] if findings and findings[0].finding.numbers.get("leads") and not is_time_doubtful(profile) else []
         context["lead_advice"] = leads[0].advice if leads else []
-        context["account_waits"] = bool(account and not account.answer and profile.summary.get("devices"))
+        unmade = [line.topic.name for line in lines if line.topic.name in NUMBERS_OF
+                  and line.applies and not (line.answer or line.numbers)]
+        context["awaited_topic"] = unmade[0] if unmade and profile.summary.get("devices") else ""
         context |= {"strip": charts_strip.trace_strip(profile.summary, numbers, profile.steps or 0), "minimap": _minimap(profile)}
         context |= time_overview(profile, numbers) if profile.summary.get("devices") else {
             "time": None if tables else charts_trace.time_bars(profile.summary)}
