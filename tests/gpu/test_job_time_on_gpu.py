@@ -57,6 +57,7 @@ def test_what_a_job_takes(site, report):
     for number in range(3):
         report.add(f"job on a warm worker {number}", **times(site, start(site, SMALL)))
         time.sleep(1)
+    report.add("warm parent afterwards", **next(worker["warm"] for worker in workers(site) if "gpu" in worker["queues"]))
 
 
 def test_what_ten_queued_jobs_take(site, report):

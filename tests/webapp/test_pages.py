@@ -140,7 +140,7 @@ def test_workers_page_and_api_say_who_measures_and_what_is_missing(alice: Client
             "pid": 7,
             "gpus": [],
             "busy": None,
-            "since": "2026-01-01T00:00:00+00:00",
+            "since": 1767225600.0,
             "tools": {"ncu": {"missing": "not in PATH <b>"}},
             "replay": [],
         },
