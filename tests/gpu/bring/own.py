@@ -4,7 +4,7 @@
 
 Its call is recorded behind walls, the adapter is written of the record, compilers and the measuring process run behind walls, the
 finalists are measured again: by new processes, then by forks of a warm parent, as a worker keeps one, WARM times. Then kernels
-whose host computes numbers from its block or lists one configuration, then kernels that lie, crash and reach beyond their tensors.
+whose host computes numbers from its block, lists one configuration or launches others first, then kernels that lie, crash and reach beyond their tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.gpu.warm_parent import warm_parent
-from tests.tuner.bring.own.files import FOLLOWING, NEAR, SOFTMAX
+from tests.tuner.bring.own.files import FOLLOWING, NEAR, SOFTMAX, SORTING
 from tests.tuner.bring.own.programs import Version, with_text
 from tuner.tuning.operators import limits
 from tuner.tuning.search.finalists import measure_finalists
@@ -35,6 +35,7 @@ WARM, CHECKS = 3, 5
 EARLY = 6
 # calls of FOLLOWING, each with its reference; 3,072 columns are a multiple of some blocks and not of others
 FOLLOWED = {"row_sums": ("sum_rows(randn(8192, 3072))", "sum_torch"), "scaled": ("scale_rows(randn(8192, 3072))", "scale_torch")}
+SORTED = "sort_rows(randn(2048, 1024), randint(0, 7, (2048,), dtype=torch.int32), 7)"      # its last kernel reads what two left
 # the same kernel with one thing wrong: what a configuration of it must be rejected for
 FAULTS = {
     "writes beyond its rows": ("tl.store(out_ptr + row * stride + at, e / tl.sum(e, axis=0), mask=at < n_cols)",
@@ -74,11 +75,12 @@ def asked_of(text: str, call: str) -> dict[str, Any]:
             "call": call}
 
 
-def version_of(text: str, reference: str, call: str = CALL) -> tuple[Version, dict[str, Any]]:
+def version_of(text: str, reference: str, call: str = CALL, kernel: str = "") -> tuple[Version, dict[str, Any]]:
     """Return what travels with a job of the file, and what its call told."""
     asked = asked_of(text, call)
     told = pasted({**asked, "compiles": True})
-    adapter, = pasted({**asked, "compiles": False, "recorded": told["recorded"]})["adapters"]
+    adapters = pasted({**asked, "compiles": False, "recorded": told["recorded"]})["adapters"]
+    adapter, = (adapter for adapter in adapters if kernel in ("", adapter["kernel"]))
     written = adapter["references"][reference] if reference else adapter["text"]
     return with_text(text, written, adapter["kernel"], {"near.py": NEAR}), told["operators"][0]
 
@@ -139,6 +141,8 @@ def main() -> int:
         for name, (call, reference) in FOLLOWED.items():
             told[name] = search(version_of(FOLLOWING, reference, call)[0], card, options.trials)
             print(name, told[name]["measured"], told[name]["rejected"], told[name]["best"], flush=True)
+        told["rows_kernel"] = rows = search(version_of(SORTING, "", SORTED, "rows_kernel")[0], card, options.trials)
+        print("rows_kernel", rows["measured"], rows["rejected"], rows["best"], flush=True)
         for name, (before, after) in {} if options.without_faults else FAULTS.items():
             assert before in SOFTMAX
             faulty = with_text(SOFTMAX.replace(before, after), version.adapter, "softmax_kernel", {"near.py": NEAR})
@@ -149,7 +153,7 @@ def main() -> int:
         if isinstance(one, dict) and "first_trial_s" in one:
             print(f"{name}: open {one['opened_s']} s, first trial {one['first_trial_s']} s, whole {one['whole_s']} s, "
                   f"{one['processes']}, {one['trials']} trials")
-    right = all(told[name]["measured"] > 0 and told[name]["best"] for name in ("softmax", *FOLLOWED))
+    right = all(told[name]["measured"] > 0 and told[name]["best"] for name in ("softmax", *FOLLOWED, "rows_kernel"))
     right = right and not any(told[name]["measured"] for name in FAULTS if name in told)
     print("right" if right else "WRONG")
     return 0 if right else 1

@@ -7,10 +7,11 @@ the same. Numbers that count a loop are tensors, as they are in a compiled kerne
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from triton.runtime import interpreter
 from triton.runtime.interpreter import (
     ASTTransformer,
     FunctionRewriter,
@@ -62,8 +63,21 @@ def _call(kernel: Any, *args: Any, **more: Any) -> Any:
     return InterpretedFunction(kernel.fn)(*args, **more)
 
 
+def _index_by_item(patch: Callable[..., None]) -> Callable[..., None]:
+    """Return Triton's patch of its tensor, with bounds of loops that are arrays of one element: NumPy 2.4 makes no int of them.
+
+    Triton 3.6 asks for that, 3.7 no longer.
+    """
+    def patched(tensor: Any, *scope: Any) -> None:
+        patch(tensor, *scope)
+        tensor.__index__ = lambda self: int(self.handle.data.item())
+
+    return patched
+
+
 def let_call() -> None:
     """Let this process, a fork of its own, interpret functions that are compiled, and loops; nothing computes another result."""
+    interpreter._patch_lang_tensor = _index_by_item(interpreter._patch_lang_tensor)
     JITFunction.__call__ = _call
     FunctionRewriter.ast_transformer = _Loops()
 
