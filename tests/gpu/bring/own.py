@@ -4,7 +4,8 @@
 
 Its call is recorded behind walls, the adapter is written of the record, compilers and the measuring process run behind walls, the
 finalists are measured again: by new processes, then by forks of a warm parent, as a worker keeps one, WARM times. Then kernels
-whose host computes numbers from its block, lists one configuration or launches others first, then kernels that lie, crash and reach beyond their tensors.
+whose host computes numbers from its block, lists one configuration or launches others first, then kernels that lie, crash and reach
+beyond their tensors.
 """
 
 from __future__ import annotations
