@@ -103,7 +103,7 @@ else
 	@$(TESTS) tests.run.parts
 endif
 
-test-core: $(VENV)/.installed-test ## what needs no server, no browser and no second process: under a minute
+test-core: $(VENV)/.installed-test ## what needs no server, no browser and no second process: some 80 s on two cores
 ifdef ARGS
 	@$(TESTS) pytest --core -p no:playwright $(ARGS)
 else
