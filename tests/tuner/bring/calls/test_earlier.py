@@ -9,48 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from profiles.base.refused import Refused
+from tests.tuner.bring.own.files import SORTING
 from tests.tuner.bring.test_calls import Calls
 from tuner.bring.calls.received import read_record
 from tuner.bring.python_text import count_packed, pack, write_packed
 
-FILE = '''
-import torch, triton, triton.language as tl
-
-@triton.jit
-def count_kernel(ids_ptr, counts_ptr, n, BLOCK: tl.constexpr):
-    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.atomic_add(counts_ptr + tl.load(ids_ptr + o, mask=o < n), 1, mask=o < n)
-
-@triton.jit
-def place_kernel(ids_ptr, next_ptr, order_ptr, n, STEP: tl.constexpr):
-    for at in range(0, n):
-        e = tl.load(ids_ptr + at)
-        to = tl.load(next_ptr + e)
-        tl.store(next_ptr + e, to + STEP)
-        tl.store(order_ptr + to, at)
-
-@triton.jit
-def rows_kernel(x_ptr, order_ptr, offsets_ptr, y_ptr, longest, width, BLOCK: tl.constexpr):
-    e = tl.program_id(0)
-    begin = tl.load(offsets_ptr + e)
-    end = tl.load(offsets_ptr + e + 1)
-    for at in range(begin + tl.program_id(1), end, tl.num_programs(1)):
-        o = tl.arange(0, BLOCK)
-        row = tl.load(order_ptr + at)
-        tl.store(y_ptr + at * width + o, tl.load(x_ptr + row * width + o, mask=o < width), mask=o < width)
-
-def sort_rows(x, ids, experts):
-    counts = torch.zeros(experts, dtype=torch.int32, device=x.device)
-    count_kernel[(triton.cdiv(ids.numel(), 64),)](ids, counts, ids.numel(), BLOCK=64)
-    offsets = torch.zeros(experts + 1, dtype=torch.int32, device=x.device)
-    offsets[1:] = counts.cumsum(0)
-    longest = counts.max().item()
-    order = torch.empty_like(ids)
-    place_kernel[(1,)](ids, offsets[:-1].clone(), order, ids.numel(), STEP=1)
-    y = torch.empty_like(x)
-    rows_kernel[(experts, longest)](x, order, offsets, y, longest, x.shape[1], BLOCK=64)
-    return y
-
+FILE = SORTING + '''
 @triton.jit
 def foreign_kernel(ids_ptr, out_ptr, n, BLOCK: tl.constexpr):
     o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -83,7 +47,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
 @pytest.mark.torch
 def test_what_earlier_kernels_leave_is_what_the_host_reads_and_later_kernels_are_given(calls: Calls) -> None:
     torch = pytest.importorskip("torch")
-    found = calls.record("sort_rows(randn(96, 64), randint(0, 5, (96,), dtype=torch.int32), 5)")
+    found = calls.record("sort_rows(randn(96, 64), randint(0, 5, (96,), dtype=torch.int32), 5, block=64)")
     ids = torch.arange(96) * 7919 % 5
     offsets = [0, *ids.bincount(minlength=5).cumsum(0).tolist()]
     rows = calls.told["launches"][2]
